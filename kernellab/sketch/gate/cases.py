@@ -10,9 +10,9 @@ from kernellab.errors import TaskError
 from kernellab.records.tried import filled
 from kernellab.sketch.gate.reference import reference_flops
 from kernellab.sketch.program.bind import Binding
-from kernellab.sketch.program.bind_task import aligned
 from kernellab.sketch.program.ints import IntKind
 from kernellab.sketch.program.program import AtomicAdd, Program, Scatter
+from kernellab.sketch.program.views import aligned
 from kernellab.sketch.program.walk import statements
 from kernellab.task import Dim, Task
 from kernellab.task.sample.inputs import Family, families, redraw

@@ -6,11 +6,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, prod
+from typing import NamedTuple
 
 from kernellab.errors import SketchError
 from kernellab.sketch.program.binding import Binding, BoundOutput
-from kernellab.sketch.program.ints import IntExpr, IntKind, factors_of, int_op, num
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
+from kernellab.sketch.program.views import aligned
 from kernellab.sketch.run import constexpr_values
 from kernellab.task import ArgKind, Extent, OutputSpec, Task, extent
 from kernellab.task.formula import Formula, Solved, Term, named, read, solve
@@ -29,7 +31,7 @@ def bind_alone(program: Program, overrides: Mapping[str, Number], default_extent
         for dim, expr in enumerate(tensor.shape):
             if expr.kind is IntKind.SYMBOL:
                 symbols.setdefault(expr.name, (position, dim))
-    _all_known(program, symbols)
+    _check_known(program, symbols)
     sizes = dict(program.sizes)
     return Binding(
         parameters=tuple(t.name for t in inputs),
@@ -48,19 +50,22 @@ def bind_task(program: Program, task: Task, overrides: Mapping[str, Number], def
     constexpr = constexpr_values(program, {**overrides, **values}, default_extent)
     tensors = _match_tensors(program, task)
     symbols = _Symbols(constexpr, dict(program.sizes))
-    views = [(program.tensor(name), task.args[position].held.shape, position) for name, position in tensors.items()]
-    for tensor, shape, position in views:
-        symbols.read(tensor, shape, position)
-    for _, shape, position in views:
-        symbols.named(program.symbols, shape, position)
+    views = [
+        _View(program.tensor(name), task.args[position].held.shape, position, task.args[position].name)
+        for name, position in tensors.items()
+    ]
+    for view in views:
+        symbols.read(view)
+    for view in views:
+        symbols.named(program.symbols, view)
     symbols.solve(views)
     symbols.solve_by_name(program.symbols, views)
-    _no_split(program, symbols.extents, [(t, task.args[position].name, shape) for t, shape, position in views])
-    _all_known(program, symbols.extents)
-    sizes = _sample_sizes(task)
-    for tensor, shape, position in views:
-        symbols.same_elements(tensor, shape, sizes, f"the argument {task.args[position].name}")
-    outputs = _outputs(program, task, symbols, sizes)
+    _check_splits(program, symbols.extents, views)
+    _check_known(program, symbols.extents)
+    samples = _sample_sizes(task)
+    for view in views:
+        symbols.check_elements(view.tensor, view.shape, samples, f"the argument {view.argument}")
+    outputs = _outputs(program, task, symbols, samples)
     return Binding(
         parameters=tuple(a.name for a in task.args),
         tensors=tensors,
@@ -83,6 +88,15 @@ def bind_task(program: Program, task: Task, overrides: Mapping[str, Number], def
     )
 
 
+class _View(NamedTuple):
+    """An in tensor of the sketch as a view of an argument: the argument's shape over Dims, its position and name."""
+
+    tensor: Tensor
+    shape: Sequence[Extent]
+    position: int
+    argument: str
+
+
 @dataclass
 class _Symbols:
     """Facts about each symbol: the dimension that gives it, and its extent over the task's Dims."""
@@ -90,7 +104,9 @@ class _Symbols:
     constexpr: Mapping[str, Number]
     #: values in the sketch
     sizes: Mapping[str, int]
+    #: symbol -> (position, dimension) of the argument that gives it
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: symbol -> its extent: a number, or a formula over Dims
     extents: dict[str, Extent] = field(default_factory=dict)
     #: symbols that occur only inside extents
     solved: dict[str, Solved[tuple[int, int]]] = field(default_factory=dict)
@@ -98,38 +114,40 @@ class _Symbols:
     def __post_init__(self) -> None:
         self.extents |= self.sizes
 
-    def read(self, tensor: Tensor, shape: Sequence[Extent], position: int) -> None:
-        """Record the symbols that ``tensor``'s declared shape gives for an argument of ``shape``."""
-        for expr, dim in aligned(tensor.shape, shape):
-            if expr.kind is IntKind.SYMBOL:
-                earlier = self.extents.setdefault(expr.name, shape[dim])
-                self.places.setdefault(expr.name, (position, dim))
-                if earlier != shape[dim] and expr.name in self.sizes:
-                    what = shape[dim] if isinstance(shape[dim], int) else f"{shape[dim]}, which varies,"
-                    raise SketchError(
-                        f"The sketch says {expr.name} = {earlier}, and in {tensor.name} it is {what} in the task.",
-                        f"Write the task's value, or {expr.name} alone: the arguments give it.",
-                    )
-                if earlier != shape[dim]:
-                    raise SketchError(
-                        f"The symbol {expr.name} is {earlier} and, in {tensor.name}, {shape[dim]} in the task.",
-                        "Give the two extents different names.",
-                    )
+    def read(self, view: _View) -> None:
+        """Record the symbols that the declared shape of a view gives. Raises SketchError: one has two extents."""
+        for expr, dim in aligned(view.tensor.shape, view.shape):
+            if expr.kind is not IntKind.SYMBOL:
+                continue
+            size = view.shape[dim]
+            earlier = self.extents.setdefault(expr.name, size)
+            self.places.setdefault(expr.name, (view.position, dim))
+            if earlier != size and expr.name in self.sizes:
+                words = size if isinstance(size, int) else f"{size}, which varies,"
+                raise SketchError(
+                    f"The sketch says {expr.name} = {earlier}, and in {view.tensor.name} it is {words} in the task.",
+                    f"Write the task's value, or {expr.name} alone: the arguments give it.",
+                )
+            if earlier != size:
+                raise SketchError(
+                    f"The symbol {expr.name} is {earlier} and, in {view.tensor.name}, {size} in the task.",
+                    "Give the two extents different names.",
+                )
 
-    def named(self, symbols: Sequence[str], shape: Sequence[Extent], position: int) -> None:
+    def named(self, symbols: Sequence[str], view: _View) -> None:
         """Record a symbol that is alone in no declared shape (``x[N * N]`` of an [N, N]) as the Dim of its name."""
-        for dim, size in enumerate(shape):
+        for dim, size in enumerate(view.shape):
             if isinstance(size, str) and size in symbols and size not in self.extents:
                 self.extents[size] = size
-                self.places[size] = (position, dim)
+                self.places[size] = (view.position, dim)
 
-    def solve(self, views: Sequence[tuple[Tensor, Sequence[Extent], int]]) -> None:
+    def solve(self, views: Sequence[_View]) -> None:
         """Solve for the symbols that occur only inside extents, such as ``N + 1``, from the sizes of the arguments."""
-        shapes = {position: shape for _, shape, position in views}
+        shapes = {view.position: view.shape for view in views}
         equations: list[tuple[tuple[int, int], Term]] = [(place, named(s)) for s, place in self.places.items()]
-        for tensor, shape, position in views:
-            if len(tensor.shape) == len(shape):
-                equations += [((position, d), self._formula(e)) for d, e in enumerate(tensor.shape)]
+        for view in views:
+            if len(view.tensor.shape) == len(view.shape):
+                equations += [((view.position, d), self._formula(e)) for d, e in enumerate(view.tensor.shape)]
         for symbol, solved in solve(equations).items():
             if symbol in self.extents:
                 continue
@@ -138,9 +156,9 @@ class _Symbols:
                 self.solved[symbol] = solved
                 self.extents[symbol] = extent if isinstance(extent, int) else str(extent)
 
-    def solve_by_name(self, symbols: Sequence[str], views: Sequence[tuple[Tensor, Sequence[Extent], int]]) -> None:
+    def solve_by_name(self, symbols: Sequence[str], views: Sequence[_View]) -> None:
         """Record a symbol that no declared shape gives (``x[B, C, 32]`` of a [B, C*32]) as the Dim of its name."""
-        equations = [((position, d), read(e)) for _, shape, position in views for d, e in enumerate(shape)]
+        equations = [((view.position, d), read(e)) for view in views for d, e in enumerate(view.shape)]
         for name, solved in solve(equations).items():
             if name in symbols and name not in self.extents:
                 formulas = [t for t in (solved.less, solved.by) if isinstance(t, Formula)]
@@ -165,8 +183,8 @@ class _Symbols:
             return Formula("neg", args)
         return Formula({"cdiv": "ceil"}.get(expr.op, expr.op), args)
 
-    def same_elements(
-        self, tensor: Tensor, shape: Sequence[Extent], samples: Sequence[Mapping[str, int]], what: str
+    def check_elements(
+        self, tensor: Tensor, shape: Sequence[Extent], samples: Sequence[Mapping[str, int]], argument: str
     ) -> None:
         """Check at sample sizes that the declared shape has as many elements as ``shape``. Raises SketchError."""
         for sizes in samples:
@@ -175,14 +193,14 @@ class _Symbols:
             if prod(declared) != prod(actual):
                 at = f" at {dict(sizes)}" if sizes else ""
                 raise SketchError(
-                    f"{tensor.name} is declared {list(declared)} and {what} is {list(actual)}{at}.",
+                    f"{tensor.name} is declared {list(declared)} and {argument} is {list(actual)}{at}.",
                     f"Declare {tensor.name}[{', '.join(map(str, shape))}], or a view with as many elements.",
                 )
 
     def fits(self, tensor: Tensor, shape: Sequence[Extent], samples: Sequence[Mapping[str, int]]) -> bool:
         """Has the declared shape as many elements as ``shape`` at the sample sizes?"""
         try:
-            self.same_elements(tensor, shape, samples, "")
+            self.check_elements(tensor, shape, samples, "")
         except SketchError:
             return False
         return True
@@ -275,92 +293,6 @@ def _as_pairs(tensor: Tensor, spec: OutputSpec) -> str:
     return f"Declare {tensor.name}[{shape}]: {dtype}, the real and the imaginary part of each number."
 
 
-def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple[IntExpr, int]]:
-    """Return pairs (declared extent or factor, dimension of the argument) that must be equal; empty for a free
-    reshape."""
-    if len(declared) == len(actual):
-        return list(zip(declared, range(len(actual)), strict=True))
-    factors = [f for expr in declared for f in factors_of(expr)]
-    if len(factors) == len(actual):
-        ordered = _by_name(declared, _commuted(factors, actual), actual)
-        pairs = list(zip(ordered, range(len(actual)), strict=True))
-        if _agree(pairs, actual):
-            return pairs
-    kept = [f for f in factors if not f.is_one]
-    dims = [d for d, n in enumerate(actual) if n != 1]
-    if len(kept) == len(dims) and _agree(pairs := list(zip(kept, dims, strict=True)), actual):
-        return pairs
-    left = [(d, actual[d]) for d in dims]
-    return _merged(kept, left) or _split(kept, left)
-
-
-def _agree(pairs: Sequence[tuple[IntExpr, int]], actual: Sequence[Extent]) -> bool:
-    return not any(f.kind is IntKind.NUM and f.value != actual[d] for f, d in pairs)
-
-
-def _merged(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -> list[tuple[IntExpr, int]]:
-    """Return pairs for a view that merges dimensions of known extent: a number is a run of them; empty if it is no such
-    view."""
-    pairs, left = [], list(actual)
-    for factor in declared:
-        if factor.kind is not IntKind.NUM:
-            if not left:
-                return []
-            pairs.append((factor, left.pop(0)[0]))
-            continue
-        product = 1
-        while product < factor.value and left and isinstance(left[0][1], int):
-            product *= int(left.pop(0)[1])
-        if product != factor.value:
-            return []
-    return [] if left else pairs
-
-
-def _split(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -> list[tuple[IntExpr, int]]:
-    """Return pairs for a view that splits dimensions of known extent: [M, 2, 1024] of [M, 2048]; empty if it is no such
-    view."""
-    pairs, left = [], list(declared)
-    for dim, size in actual:
-        if isinstance(size, str):
-            if not left or left[0].kind is IntKind.NUM:
-                return []
-            pairs.append((left.pop(0), dim))
-            continue
-        product = 1
-        while product < size and left and left[0].kind is IntKind.NUM:
-            product *= left.pop(0).value
-        if product != size:
-            return []
-    return [] if left else pairs
-
-
-def _commuted(factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntExpr]:
-    """Return ``factors`` with numbers in the positions of those of ``actual``: 7 * B is also the view of a [B, 7]
-    argument."""
-    numbers = [f.value for f in factors if f.kind is IntKind.NUM]
-    if sorted(numbers) != sorted(n for n in actual if isinstance(n, int)):
-        return list(factors)
-    others = iter([f for f in factors if f.kind is not IntKind.NUM])
-    return [num(n) if isinstance(n, int) else next(others) for n in actual]
-
-
-def _by_name(declared: Sequence[IntExpr], factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntExpr]:
-    """Return ``factors`` with the symbols of one product in the order of the Dims of these names: a product has no
-    order, and G * N is also the view of an [N, G] argument."""
-    products = iter([k for k, e in enumerate(declared) for f in factors_of(e) if f.kind is not IntKind.NUM])
-    places: dict[int, list[int]] = {}
-    for place, factor in enumerate(factors):
-        if factor.kind is not IntKind.NUM:
-            places.setdefault(next(products), []).append(place)
-    ordered = list(factors)
-    for own in places.values():
-        named = {factors[p].name: factors[p] for p in own if factors[p].kind is IntKind.SYMBOL}
-        if sorted(named) == sorted(str(actual[p]) for p in own):
-            for p in own:
-                ordered[p] = named[str(actual[p])]
-    return ordered
-
-
 def _numbered(outs: Sequence[Tensor]) -> list[Tensor]:
     """Return the out tensors in the reference's order: by the numbers at the end of their names (``y0``, ``y1``), else
     as written."""
@@ -385,13 +317,12 @@ def _outputs(
             f"{len(task.results)}.",
             "Declare one out tensor for each output, in the reference's order.",
         )
-    bound, order, dtypes = [], "", [_BY_TORCH_NAME.get(result.held.dtype) for result in task.results]
-    if len(outs) > 1:
-        listed = (f"output {n} is {t.name}, which {_writer(program, t.name)} writes" for n, t in enumerate(outs))
-        order = f", in the order in which the sketches declare out tensors ({'; '.join(listed)})"
+    dtypes = [_BY_TORCH_NAME.get(result.held.dtype) for result in task.results]
+    order = _declared_order(program, outs) if len(outs) > 1 else ""
     in_order = f"Declare them in the reference's order, or name them by it: out0 to out{len(outs) - 1}."
+    bound: list[BoundOutput] = []
     for number, (tensor, result) in enumerate(zip(outs, task.results, strict=True)):
-        spec, which = result.held, f"output {number} (from 0)" if order else "output"
+        which = f"output {number} (from 0)" if order else "output"
         if dtypes[number] is not tensor.dtype:
             remedy = _as_pairs(tensor, result) or f"Declare {tensor.name} with the output's dtype."
             if sorted(map(str, dtypes)) == sorted(str(t.dtype) for t in outs):
@@ -400,26 +331,40 @@ def _outputs(
                 f"{tensor.name} is declared {tensor.dtype.value} and the reference's {which} is {result.dtype}{order}.",
                 remedy,
             )
+        extents = result.held.shape
         try:
-            symbols.same_elements(tensor, spec.shape, samples, f"the reference's {which}{order}")
+            symbols.check_elements(tensor, extents, samples, f"the reference's {which}{order}")
         except SketchError as error:
-            if not any(symbols.fits(other, spec.shape, samples) for other in outs if other is not tensor):
+            if not any(symbols.fits(other, extents, samples) for other in outs if other is not tensor):
                 raise
             raise SketchError(error.message, in_order) from None
-        shape = tuple(symbols.translate(e) for e in spec.shape)
-        if any(e is None for e in shape):
-            if len(tensor.shape) != len(spec.shape):
-                raise SketchError(
-                    f"The shape [{', '.join(map(str, spec.shape))}] of the {which} uses a Dim that no symbol of the "
-                    "sketch names.",
-                    "Declare that Dim as a symbol in an input's shape.",
-                )
-            shape = tensor.shape
-        own = tuple(e for e in shape if e is not None)
-        bound.append(BoundOutput(tensor.name, own, pairs=result.is_complex, last=result.last))
+        shape = _output_shape(tensor, extents, symbols, which)
+        bound.append(BoundOutput(tensor.name, shape, pairs=result.is_complex, last=result.last))
     written = task.module().written
     first = len(bound) - len(written)
     return (*bound[:first], *(replace(o, into=i) for o, i in zip(bound[first:], written, strict=True)))
+
+
+def _declared_order(program: Program, outs: Sequence[Tensor]) -> str:
+    """Return in words which tensor is which output, for an error."""
+    listed = (f"output {n} is {t.name}, which {_writer(program, t.name)} writes" for n, t in enumerate(outs))
+    return f", in the order in which the sketches declare out tensors ({'; '.join(listed)})"
+
+
+def _output_shape(
+    tensor: Tensor, extents: Sequence[Extent], symbols: _Symbols, which: str
+) -> tuple[IntExpr, ...]:  # fmt: skip
+    """Return an output's extents over symbols; the declared ones where a Dim has no symbol and the rank is the same."""
+    translated = [symbols.translate(extent) for extent in extents]
+    shape = tuple(extent for extent in translated if extent is not None)
+    if len(shape) == len(translated):
+        return shape
+    if len(tensor.shape) != len(extents):
+        raise SketchError(
+            f"The shape [{', '.join(map(str, extents))}] of the {which} uses a Dim that no symbol of the sketch names.",
+            "Declare that Dim as a symbol in an input's shape.",
+        )
+    return tensor.shape
 
 
 def _writer(program: Program, tensor: str) -> str:
@@ -448,14 +393,12 @@ def _sample_sizes(task: Task) -> list[dict[str, int]]:
     return [default, *([spread] if runs_at(task, tuple(spread.items())) else small_sizes(task)[-1:])]
 
 
-def _no_split(
-    program: Program, resolved: Collection[str], views: Sequence[tuple[Tensor, str, Sequence[Extent]]]
-) -> None:
+def _check_splits(program: Program, resolved: Collection[str], views: Sequence[_View]) -> None:
     """
     Raises:
         SketchError: a symbol occurs only in a tensor that has more dimensions than its argument.
     """
-    for tensor, argument, shape in views:
+    for tensor, shape, _, argument in views:
         unknown = [n for e in tensor.shape for n in e.names() if n in program.symbols and n not in resolved]
         if unknown and len(tensor.shape) > len(shape):
             declared, actual = (f"[{', '.join(map(str, extents))}]" for extents in (tensor.shape, shape))
@@ -467,7 +410,7 @@ def _no_split(
             )
 
 
-def _all_known(program: Program, resolved: Collection[str]) -> None:
+def _check_known(program: Program, resolved: Collection[str]) -> None:
     used = {n for t in program.tensors for e in t.shape for n in e.names()}
     for symbol in program.symbols:
         if symbol in used and symbol not in resolved and symbol not in dict(program.sizes):
