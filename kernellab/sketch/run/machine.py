@@ -26,7 +26,6 @@ from kernellab.sketch.program.program import (
     Load,
     Loop,
     MultiAssign,
-    Point,
     Region,
     Scatter,
     Statement,
@@ -38,7 +37,7 @@ from kernellab.sketch.program.program import (
 from kernellab.sketch.program.program import Tensor as Memory
 from kernellab.sketch.program.walk import statements
 from kernellab.sketch.run.confined import OutOfTime
-from kernellab.sketch.run.gather import places, read_at
+from kernellab.sketch.run.elements import as_bytes, elements_at, elements_of, read_at
 from kernellab.sketch.run.library import called
 from kernellab.sketch.run.values import (
     IndexValue,
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
+#: the tile of an access that the watch sees and no statement names
 _NO_TILE = Tile("gathered", "gathered", (), DType.F32)
 
 
@@ -103,11 +103,14 @@ class Machine:
     watch: Watch | None = None
     #: time.thread_time() at which a run ends: CPU time, so that a busy machine does not end it sooner
     deadline: float = inf
+    #: may the iterations of a loop be computed together? by its id
     _together: dict[int, bool] = field(default_factory=dict)
+    #: elements of the kernel's largest tile
     _widest: int = 1
     #: number of scatters to each element in this launch, by tensor
     _scattered: dict[str, Tensor] = field(default_factory=dict)
-    _at: Statement = field(default_factory=lambda: Alloc(_NO_TILE, False))
+    #: the statement that runs
+    _current: Statement = field(default_factory=lambda: Alloc(_NO_TILE, False))
 
     def launch(self, kernel: Kernel, scope: Scope) -> None:
         """Run one kernel.
@@ -144,7 +147,7 @@ class Machine:
             raise OutOfTime("The sketch takes too long to interpret at this size.", "Let the code be verified instead.")
 
     def _step(self, stmt: Statement, scope: Scope, count: int) -> None:
-        self._at = stmt
+        self._current = stmt
         if self.watch is not None and not isinstance(stmt, (Loop, If)):
             self.watch.step(stmt, scope)
         match stmt:
@@ -197,9 +200,9 @@ class Machine:
     def _library(self, stmt: LibraryCall, scope: Scope) -> None:
         if self.watch is not None:
             for operand in stmt.operands:
-                flat, inside = _elements(operand.region, scope)
+                flat, inside = elements_of(operand.region, scope)
                 self.watch.access(Load(_NO_TILE, operand.region, 0.0, False, stmt.span), flat, inside, scope.indices)
-            flat, inside = _elements(whole(stmt.out), scope)
+            flat, inside = elements_of(whole(stmt.out), scope)
             nothing = Const(Type((), stmt.out.dtype), 0.0)
             self.watch.access(Store(whole(stmt.out), nothing, stmt.span), flat, inside, scope.indices)
         operands = [
@@ -260,7 +263,7 @@ class Machine:
 
     def _read(self, stmt: Load, scope: Scope) -> Tensor:
         source = self.memory[stmt.region.tensor.name]
-        flat, inside = _elements(stmt.region, scope)
+        flat, inside = elements_of(stmt.region, scope)
         if self.watch is not None:
             self.watch.access(stmt, flat, inside, scope.indices)
         return read_at(source, flat, inside, stmt.pad)
@@ -270,30 +273,30 @@ class Machine:
         pad = value.attr("pad", 0.0)
         assert isinstance(tensor, Memory) and isinstance(pad, float)
         source = self.memory[tensor.name]
-        flat, inside = places(index, scope.extents(tensor.shape), scope.extents(value.type.shape))
+        flat, inside = elements_at(index, scope.extents(tensor.shape), scope.extents(value.type.shape))
         if self.watch is not None:
-            stmt = Load(_NO_TILE, Region(tensor, ()), pad, False, self._at.span)
+            stmt = Load(_NO_TILE, Region(tensor, ()), pad, False, self._current.span)
             self.watch.access(stmt, flat, inside, scope.indices)
         return read_at(source, flat, inside, pad)
 
     def _scatter(self, stmt: Scatter, scope: Scope, count: int) -> None:
         target = self.memory[stmt.tensor.name]
         index = [evaluate(v, scope) for v in stmt.index]
-        flat, inside = places(index, scope.extents(stmt.tensor.shape), scope.extents(stmt.shape))
+        flat, inside = elements_at(index, scope.extents(stmt.tensor.shape), scope.extents(stmt.shape))
         if self.watch is not None:
             self.watch.access(stmt, flat, inside, scope.indices)
         value = stretch(convert(evaluate(stmt.value, scope), target.dtype), flat.shape[1:])
         rows = max(flat.shape[0], value.shape[0], count)
         flat, inside, value = (t.expand(rows, *t.shape[1:]) for t in (flat, inside, value))
-        places_, values = flat[inside], value[inside]
+        chosen, values = flat[inside], value[inside]
         if stmt.add:
-            target.view(-1).index_put_((places_,), values, accumulate=True)
+            target.view(-1).index_put_((chosen,), values, accumulate=True)
         else:
-            self._once(stmt, places_, target.numel())
-            _raw(target).view(-1)[places_] = _raw(values.contiguous())
-        self.written[stmt.tensor.name].view(-1)[places_] = True
+            self._check_unique(stmt, chosen, target.numel())
+            as_bytes(target).view(-1)[chosen] = as_bytes(values.contiguous())
+        self.written[stmt.tensor.name].view(-1)[chosen] = True
 
-    def _once(self, stmt: Scatter, chosen: Tensor, elements: int) -> None:
+    def _check_unique(self, stmt: Scatter, chosen: Tensor, elements: int) -> None:
         """Refuse an element that this launch has scattered to before, although the author states ``unique``."""
         import torch
 
@@ -307,52 +310,19 @@ class Machine:
 
     def _write(self, stmt: Store | AtomicAdd, scope: Scope, count: int) -> None:
         target = self.memory[stmt.region.tensor.name]
-        flat, inside = _elements(stmt.region, scope)
+        flat, inside = elements_of(stmt.region, scope)
         if self.watch is not None:
             self.watch.access(stmt, flat, inside, scope.indices)
         value = stretch(convert(evaluate(stmt.value, scope), target.dtype), flat.shape[1:])
         # every iteration adds, even if all of them share place and value
         rows = max(flat.shape[0], value.shape[0], count if isinstance(stmt, AtomicAdd) else 1)
         flat, inside, value = (t.expand(rows, *t.shape[1:]) for t in (flat, inside, value))
-        places, values = flat[inside], value[inside]
+        chosen, values = flat[inside], value[inside]
         if isinstance(stmt, AtomicAdd):
-            target.view(-1).index_put_((places,), values, accumulate=True)
+            target.view(-1).index_put_((chosen,), values, accumulate=True)
         else:
-            _raw(target).view(-1)[places] = _raw(values.contiguous())
-        self.written[stmt.region.tensor.name].view(-1)[places] = True
-
-
-def _elements(region: Region, scope: Scope) -> tuple[Tensor, Tensor]:
-    """Return the flat element numbers of a region, [iterations, *extents], and which of them are inside the tensor."""
-    import torch
-
-    # the kernel's view, with as many elements
-    shape = scope.extents(region.tensor.shape)
-    ranges = [i for i in region.index if not isinstance(i, Point)]
-    extents = scope.extents([r.extent for r in ranges])
-    rank = len(ranges)
-    flat = torch.zeros((1, *(1,) * rank), dtype=torch.int64)
-    inside = torch.ones((1, *(1,) * rank), dtype=torch.bool)
-    axis = 0
-    for dim, item in enumerate(region.index):
-        if isinstance(item, Point):
-            at = _column(scope.index(item.at), rank)
-        else:
-            extent = extents[axis]
-            steps = torch.arange(extent).reshape(1, *(extent if k == axis else 1 for k in range(rank)))
-            at = _column(scope.index(item.start), rank) + steps * _column(scope.index(item.step), rank)
-            axis += 1
-        flat = flat + at * prod(shape[dim + 1 :])
-        inside = inside & (at >= 0) & (at < shape[dim])
-    full = (max(flat.shape[0], inside.shape[0]), *extents)
-    return flat.expand(full), inside.expand(full)
-
-
-def _column(index: IndexValue, rank: int) -> Tensor:
-    import torch
-
-    values = torch.tensor([index]) if isinstance(index, int) else index
-    return values.reshape(-1, *(1,) * rank)
+            as_bytes(target).view(-1)[chosen] = as_bytes(values.contiguous())
+        self.written[stmt.region.tensor.name].view(-1)[chosen] = True
 
 
 def _widen(scope: Scope, var: str, turns: Sequence[int], chunk: range) -> Scope:
@@ -384,13 +354,6 @@ def _plain(value: IndexValue) -> int:
     if bool((value != first).any()):
         raise ValueError("a loop bound or condition differs between iterations that run together")
     return first
-
-
-def _raw(x: Tensor) -> Tensor:
-    """Return eight-bit floats as bytes, for indexing that their dtype does not support."""
-    import torch
-
-    return x.view(torch.uint8) if x.dtype.itemsize == 1 and x.is_floating_point() else x
 
 
 def _tiles(body: Sequence[Statement]) -> Iterator[Tile]:
