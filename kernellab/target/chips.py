@@ -7,7 +7,7 @@ To add a chip, add one Markdown file. Its front matter holds ``key: value`` line
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,22 @@ from kernellab.target.target import Chip
 _INTEGERS = frozenset(
     ["cores", "simd_bits", "l1_bytes", "l2_bytes", "l3_bytes", "shared_bytes", "registers_per_core", "memory_bytes"]
 )
+
+
+def _words(value: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+#: field of a chip -> the function that reads its value
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "name": str,
+    "kind": str,
+    "source": str,
+    "bandwidth": float,
+    "isa": _words,
+    # 1e9 is written for a large number
+    **dict.fromkeys(_INTEGERS, lambda value: int(float(value))),
+}
 
 
 @dataclass(frozen=True)
@@ -52,37 +68,47 @@ def read_chip(path: Path) -> ChipFile:
     head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     if head is None:
         raise KernellabError(f"{path} has no front matter.", "Begin it with '---', key: value lines, '---'.")
-    fields: dict[str, object] = {}
-    peaks: dict[str, float] = {}
-    sparse: dict[str, float] = {}
-    sources: dict[str, str] = {}
-    match: tuple[str, ...] = ()
+    facts = _Facts()
     for number, line in enumerate(head.group(1).splitlines(), start=2):
         key, _, value = (part.strip() for part in line.partition(":"))
+        if not key or key.startswith("#"):
+            continue
         try:
-            if not key or key.startswith("#"):
-                continue
-            if key.startswith("peak_flops."):
-                peaks[key.removeprefix("peak_flops.")] = float(value)
-            elif key.startswith("sparse_flops."):
-                sparse[key.removeprefix("sparse_flops.")] = float(value)
-            elif key.startswith("source."):
-                sources |= dict.fromkeys((name.strip() for name in key.removeprefix("source.").split("+")), value)
-            elif key == "match":
-                match = tuple(word.strip().lower() for word in value.split(","))
-            elif key == "isa":
-                fields[key] = tuple(word.strip() for word in value.split(",") if word.strip())
-            elif key in _INTEGERS:
-                fields[key] = int(float(value))
-            elif key == "bandwidth":
-                fields[key] = float(value)
-            elif key in ("name", "kind", "source"):
-                fields[key] = value
-            else:
-                raise KernellabError(f"{path}:{number}: {key!r} is not a fact of a chip.", "See kernellab.target.Chip.")
+            is_fact = facts.add(key, value)
         except ValueError:
             raise KernellabError(f"{path}:{number}: {value!r} is not a number.", f"Fix the value of {key}.") from None
-    return ChipFile(Chip(**fields, peak_flops=peaks), match, path, sparse, sources)  # type: ignore[arg-type]
+        if not is_fact:
+            raise KernellabError(f"{path}:{number}: {key!r} is not a fact of a chip.", "See kernellab.target.Chip.")
+    chip = Chip(**facts.fields, peak_flops=facts.peak_flops)  # type: ignore[arg-type]
+    return ChipFile(chip, facts.match, path, facts.sparse_flops, facts.sources)
+
+
+@dataclass
+class _Facts:
+    """The facts of the lines read so far, by kind of key."""
+
+    fields: dict[str, object] = field(default_factory=dict)
+    peak_flops: dict[str, float] = field(default_factory=dict)
+    sparse_flops: dict[str, float] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    match: tuple[str, ...] = ()
+
+    def add(self, key: str, value: str) -> bool:
+        """Add one line; False for an unknown key. Raises ValueError: the value is not a number."""
+        if key in _READERS:
+            self.fields[key] = _READERS[key](value)
+        elif key == "match":
+            self.match = tuple(word.lower() for word in _words(value))
+        elif key.startswith("peak_flops."):
+            self.peak_flops[key.removeprefix("peak_flops.")] = float(value)
+        elif key.startswith("sparse_flops."):
+            self.sparse_flops[key.removeprefix("sparse_flops.")] = float(value)
+        elif key.startswith("source."):
+            facts = key.removeprefix("source.").split("+")
+            self.sources |= dict.fromkeys((fact.strip() for fact in facts), value)
+        else:
+            return False
+        return True
 
 
 @lru_cache(maxsize=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kernellab.sketch.cost.model import Model, Node, build
 from kernellab.sketch.program.library import is_library
@@ -119,10 +120,9 @@ def _total(models: Sequence[Model], calls: Collection[str], chip: Chip | None) -
             flops[name] = flops.get(name, 0.0) + count
     tensors = _tensors(models)
     slow = sum(t.slow for t in tensors)
-    times = [_roofline(model, chip, model.kernel in calls) for model in models]
-    finite = [t for t in times if t is not None]
-    memory_time = sum(t[1] for t in finite)
-    compute_time = sum(t[0] for t in finite)
+    known_times = [t for model in models if (t := _roofline(model, chip, model.kernel in calls)) is not None]
+    memory_time = sum(t.memory for t in known_times)
+    compute_time = sum(t.arithmetic for t in known_times)
     return Cost(
         flops=flops,
         bytes_unique=sum(t.unique for t in tensors),
@@ -130,7 +130,7 @@ def _total(models: Sequence[Model], calls: Collection[str], chip: Chip | None) -
         bytes_slow=slow,
         footprint=max((m.root.footprint for m in models), default=0),
         intensity=sum(flops.values()) / slow if slow else float("inf"),
-        time_ms=1e3 * sum(max(t) for t in finite) if finite and len(finite) == len(times) else None,
+        time_ms=1e3 * sum(map(max, known_times)) if models and len(known_times) == len(models) else None,
         bound="compute" if compute_time > memory_time else "memory",
         parallelism=min((m.parallelism for m in models if m.kernel not in calls), default=1.0),
         loops=tuple(row for model in models for row in _rows(model, model.root)),
@@ -146,9 +146,15 @@ def _operations(models: Sequence[Model]) -> tuple[OperationCost, ...]:
     return tuple(sorted(costs, key=lambda o: -o.flops))
 
 
-def _roofline(model: Model, chip: Chip | None, library: bool = False) -> tuple[float, float] | None:
-    """Return the seconds of arithmetic and of memory of one kernel or library call; None if the chip's rates are
-    unknown."""
+class _Seconds(NamedTuple):
+    """The two sides of a roofline; the larger one is the time."""
+
+    arithmetic: float
+    memory: float
+
+
+def _roofline(model: Model, chip: Chip | None, library: bool) -> _Seconds | None:
+    """Return the seconds of one kernel or library call; None if the chip's rates are unknown."""
     if chip is None or not chip.bandwidth:
         return None
     compute = 0.0
@@ -159,12 +165,12 @@ def _roofline(model: Model, chip: Chip | None, library: bool = False) -> tuple[f
         compute += count / peak
     if library:
         # it uses the whole chip, and reads its operands once
-        return compute / LIBRARY_RATE, sum(model.unique.values()) / chip.bandwidth
+        return _Seconds(compute / LIBRARY_RATE, sum(model.unique.values()) / chip.bandwidth)
     # fewer iterations than cores leave cores idle
     used = min(1.0, model.parallelism / chip.cores) if chip.cores else 1.0
     if chip.kind == "cpu":
         compute += model.atomics * ATOMIC_S / max(chip.cores, 1)
-    return compute / used, sum(model.slow.values()) / chip.bandwidth
+    return _Seconds(compute / used, sum(model.slow.values()) / chip.bandwidth)
 
 
 #: share of a chip's peak in its library's products. Measured on an H200: cuBLAS 51.3 of 67 TFLOP/s in f32
@@ -175,6 +181,7 @@ LIBRARY_RATE = 0.75
 #: 4.5 ns were measured on an EPYC with AVX-512 at positions within its L2 cache
 ATOMIC_S = 3e-9
 
+#: precision class -> the classes whose rate is taken where the chip states none
 _INSTEAD = {"tf32": ("f32",), "bf16": ("f16", "f32"), "f16": ("bf16", "f32"), "f8": ("f16", "f32"), "i8": ("f32",)}
 
 

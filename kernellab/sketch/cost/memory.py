@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from kernellab.sketch.check.gather import box
 from kernellab.sketch.program.alive import most_alive
@@ -32,25 +33,52 @@ def footprint(body: Sequence[Statement], env: Mapping[str, int]) -> int:
     return most_alive(body, lambda tile: elements(tile.shape, env) * tile.dtype.bytes)[0]
 
 
+class Side(NamedTuple):
+    """The reads or the writes of one tensor."""
+
+    tensor: str
+    is_write: bool
+
+
+#: bytes of each side of each tensor
+Bytes = dict[Side, float]
+
+
+class Pick(NamedTuple):
+    """A gather or scatter: the box around its possible elements, and the shape of its indices."""
+
+    region: Region
+    shape: tuple[IntExpr, ...]
+    is_write: bool
+    is_read: bool
+
+
+class _Access(NamedTuple):
+    """A region that is read or written, and the iterations of the loops around it."""
+
+    region: Region
+    is_write: bool
+    ranges: Mapping[str, range]
+
+
 class Traffic:
     """Bytes from the slowest level, with a last cache of ``capacity`` bytes: data that fits into it is fetched once."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
 
-    def block(self, body: Sequence[Statement], env: Mapping[str, int]) -> dict[tuple[str, bool], float]:
-        """Return the bytes by (tensor, is it written) of one execution of ``body`` with outer loops fixed in
-        ``env``."""
+    def block(self, body: Sequence[Statement], env: Mapping[str, int]) -> Bytes:
+        """Return the bytes of one execution of ``body`` with outer loops fixed in ``env``."""
         unique = self.unique(body, env)
         if sum(unique.values()) <= self.capacity:
             return unique
-        total: dict[tuple[str, bool], float] = {}
+        total: Bytes = {}
         for stmt in body:
-            for key, count in self._statement(stmt, env).items():
-                total[key] = total.get(key, 0.0) + count
+            for side, count in self._statement(stmt, env).items():
+                total[side] = total.get(side, 0.0) + count
         return total
 
-    def _statement(self, stmt: Statement, env: Mapping[str, int]) -> dict[tuple[str, bool], float]:
+    def _statement(self, stmt: Statement, env: Mapping[str, int]) -> Bytes:
         if isinstance(stmt, If):
             return self.block(stmt.then if stmt.cond.evaluate(env) else stmt.orelse, env)
         if not isinstance(stmt, Loop):
@@ -62,19 +90,21 @@ class Traffic:
         if not turns:
             return {}
         inner = {**env, stmt.var: turns[0]}
-        once = self.block(stmt.body, inner)
+        one_iteration = self.block(stmt.body, inner)
         resident = sum(self.unique(stmt.body, inner).values()) <= self.capacity
         result = {}
-        for key, count in once.items():
+        for side, count in one_iteration.items():
             # data that an iteration leaves in the cache is reused; else everything is fetched again
-            again = count * len(turns)
-            result[key] = min(again, whole[key]) if resident else max(again, whole[key])
+            fetched_each_time = count * len(turns)
+            pick = min if resident else max
+            result[side] = pick(fetched_each_time, whole[side])
         return result
 
-    def unique(self, body: Sequence[Statement], env: Mapping[str, int]) -> dict[tuple[str, bool], float]:
-        """Return the distinct bytes that ``body`` accesses, by (tensor, is it written): the box around its regions."""
-        boxes: dict[tuple[str, bool], float] = {}
-        apart: dict[tuple[str, bool], dict[tuple[Point | Range, ...], tuple[Covered, ...]]] = {}
+    def unique(self, body: Sequence[Statement], env: Mapping[str, int]) -> Bytes:
+        """Return the distinct bytes that ``body`` accesses: the boxes around its regions."""
+        boxes: Bytes = {}
+        #: side -> index of a region -> what it covers
+        regions_of: dict[Side, dict[tuple[Point | Range, ...], tuple[Covered, ...]]] = {}
         for region, is_write, ranges in _regions(body, env, {}):
             covered = [
                 _covered(item, region.tensor.shape[dim].evaluate(env), env, ranges)
@@ -83,24 +113,22 @@ class Traffic:
             if covered:
                 # memory moves whole lines, with all elements between two elements of one line
                 covered[-1] = covered[-1].widened(LINE_BYTES // region.tensor.dtype.bytes)
-            key = (region.tensor.name, is_write)
-            regions = apart.setdefault(key, {})
+            side = Side(region.tensor.name, is_write)
+            regions = regions_of.setdefault(side, {})
             regions[region.index] = tuple(covered)
-            boxes[key] = _together(tuple(regions.values())) * region.tensor.dtype.bytes
+            boxes[side] = _distinct_elements(tuple(regions.values())) * region.tensor.dtype.bytes
         for region, is_write, touched in _picked(body, env, {}, 1):
-            key = (region.tensor.name, is_write)
-            boxes[key] = max(boxes.get(key, 0.0), touched * region.tensor.dtype.bytes)
+            side = Side(region.tensor.name, is_write)
+            boxes[side] = max(boxes.get(side, 0.0), touched * region.tensor.dtype.bytes)
         return boxes
 
 
-def _regions(
-    body: Sequence[Statement], env: Mapping[str, int], ranges: Mapping[str, range]
-) -> Iterator[tuple[Region, bool, Mapping[str, range]]]:
+def _regions(body: Sequence[Statement], env: Mapping[str, int], ranges: Mapping[str, range]) -> Iterator[_Access]:
     for stmt in body:
         for region, touch in stmt.touches:
-            yield region, touch is not Touch.READ, ranges
+            yield _Access(region, touch is not Touch.READ, ranges)
             if touch is Touch.ADD:
-                yield region, False, ranges
+                yield _Access(region, False, ranges)
         if isinstance(stmt, If):
             yield from _regions((*stmt.then, *stmt.orelse), env, ranges)
         elif isinstance(stmt, Loop):
@@ -123,11 +151,14 @@ def _picked(
                 inner = {**ranges, stmt.var: turns}
                 yield from _picked(stmt.body, {**env, stmt.var: turns[0]}, inner, times * len(turns))
         else:
-            for region, shape, written, read in picks(stmt):
+            for region, shape, is_write, is_read in picks(stmt):
                 sizes = [d.evaluate(env) for d in region.tensor.shape]
                 whole = prod(_covered(i, n, env, ranges).count for i, n in zip(region.index, sizes, strict=True))
-                for way in ([True] if written else []) + ([False] if read else []):
-                    yield region, way, min(whole, times * elements(shape, env))
+                touched = min(whole, times * elements(shape, env))
+                if is_write:
+                    yield region, True, touched
+                if is_read:
+                    yield region, False, touched
 
 
 def _widest(loop: Loop, env: Mapping[str, int], ranges: Mapping[str, range]) -> range:
@@ -155,17 +186,16 @@ class Covered:
         return Covered(min(self.width, self.count * max(1, line)), self.low, self.high)
 
 
-def _together(regions: Sequence[tuple[Covered, ...]]) -> float:
+def _distinct_elements(regions: Sequence[tuple[Covered, ...]]) -> float:
     """Return the distinct elements of several regions of one tensor: at most the sum of all, and at most the box around
     them."""
     each = sum(prod(c.count for c in region) for region in regions)
     if len(regions) == 1:
         return each
     touched = [region for region in regions if all(c.width for c in region)]
-    box = (
-        prod(max(c.high for c in dim) - min(c.low for c in dim) for dim in zip(*touched, strict=True)) if touched else 0
-    )
-    return min(each, box)
+    if not touched:
+        return 0
+    return min(each, prod(max(c.high for c in dim) - min(c.low for c in dim) for dim in zip(*touched, strict=True)))
 
 
 def _covered(item: Point | Range, size: int, env: Mapping[str, int], ranges: Mapping[str, range]) -> Covered:
@@ -185,7 +215,7 @@ def _corners(expr: IntExpr, env: Mapping[str, int], ranges: Mapping[str, range])
     return [expr.evaluate({**env, **dict(zip(moving, corner, strict=True))}) for corner in product(*ends)]
 
 
-def by_tensor(sides: Mapping[tuple[str, bool], float]) -> dict[str, float]:
+def by_tensor(sides: Mapping[Side, float]) -> dict[str, float]:
     """Return the bytes by tensor, reads and writes added."""
     total: dict[str, float] = {}
     for (name, _), count in sides.items():
@@ -196,12 +226,11 @@ def by_tensor(sides: Mapping[tuple[str, bool], float]) -> dict[str, float]:
 # -- traffic at indices that are tiles: one element for each index, at most the whole tensor ---------------------------
 
 
-def picks(stmt: Statement) -> Iterator[tuple[Region, tuple[IntExpr, ...], bool, bool]]:
-    """Yield each gather and scatter of ``stmt``: the box around its possible elements, its shape, is it written, is it
-    read."""
+def picks(stmt: Statement) -> Iterator[Pick]:
+    """Yield each gather and scatter of ``stmt``."""
     for value in gathers(stmt):
         tensor, items = value.attr("tensor"), value.attr("items")
         assert isinstance(tensor, Tensor) and isinstance(items, tuple)
-        yield box(tensor, items), value.type.shape, False, True
+        yield Pick(box(tensor, items), value.type.shape, is_write=False, is_read=True)
     if isinstance(stmt, Scatter):
-        yield box(stmt.tensor, stmt.items), stmt.shape, True, stmt.add
+        yield Pick(box(stmt.tensor, stmt.items), stmt.shape, is_write=True, is_read=stmt.add)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.cost.memory import LINE_BYTES, Traffic, by_tensor, footprint, picks
@@ -34,12 +35,12 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues
 
-#: sampled iterations of a loop on which something inside depends
-_LOOKED_AT = 16
+#: sampled iterations of a loop on which something inside depends; chosen, not measured, as the next two
+_SAMPLED_ITERATIONS = 16
 #: sampled combinations of loop variables for the average of a clipped extent
 _COMBINATIONS = 256
 #: most loops of a region whose corners are evaluated, two to the power of this
-_CORNERED = 4
+_MOST_CORNERED = 4
 
 
 Env = dict[str, int]
@@ -136,13 +137,14 @@ class _Counter:
                 self._count(id(stmt), stmt, whole(stmt.out), count, True, False, path)
             if isinstance(stmt, Scatter) and stmt.add:
                 self.added += times * elements(stmt.shape, env)
-            for region, shape, written, read in picks(stmt):
-                self._count(id(stmt), stmt, region, times * elements(shape, env), written, read, path)
-            for name, kind, flops in operations_of(stmt, env):
-                at = name, stmt.span.line
-                self.operations[at] = self.operations.get(at, 0.0) + times * flops
+            for pick in picks(stmt):
+                count = times * elements(pick.shape, env)
+                self._count(id(stmt), stmt, pick.region, count, pick.is_write, pick.is_read, path)
+            for operation in operations_of(stmt, env):
+                key, flops = (operation.name, stmt.span.line), times * operation.flops
+                self.operations[key] = self.operations.get(key, 0.0) + flops
                 for node in path:
-                    node.flops[kind] = node.flops.get(kind, 0.0) + times * flops
+                    node.flops[operation.precision] = node.flops.get(operation.precision, 0.0) + flops
 
     def _loop(self, loop: Loop, env: Env, ranges: Mapping[str, Sequence[int]], times: float, path: list[Node]) -> None:
         turns = range(*(e.evaluate(env) for e in (loop.start, loop.stop, loop.step)))
@@ -159,7 +161,7 @@ class _Counter:
         if loop.var not in self.controls:
             self.visit(loop.body, inner, {**ranges, loop.var: turns}, times * len(turns), [*path, node])
             return
-        for i, weight in _weighted(turns, _LOOKED_AT):
+        for i, weight in _weighted(turns, _SAMPLED_ITERATIONS):
             # a variable that is fixed here is not averaged over elsewhere
             seen = {**ranges, loop.var: (i,)}
             self.visit(loop.body, {**env, loop.var: i}, seen, times * weight, [*path, node])
@@ -206,7 +208,7 @@ def _average_inside(item: Point | Range, size: int, env: Env, ranges: Mapping[st
 
 def _whole_inside(item: Point | Range, size: int, env: Env, ranges: Mapping[str, Sequence[int]]) -> int | None:
     """Return the extent if the region is inside at all corners of the loops, and so everywhere, else None."""
-    if len(ranges) > _CORNERED or not (item.at if isinstance(item, Point) else item.start).is_linear:
+    if len(ranges) > _MOST_CORNERED or not (item.at if isinstance(item, Point) else item.start).is_linear:
         return None
     if isinstance(item, Range) and (item.step.loop_vars() or item.extent.loop_vars()) & set(ranges):
         return None
@@ -262,34 +264,40 @@ __all__ = ["Access", "Model", "Node", "build"]
 # -- FLOPs -------------------------------------------------------------------------------------------------------------
 
 
-def operations_of(stmt: Statement, env: Mapping[str, int]) -> Iterator[tuple[str, str, float]]:
-    """Yield the operations of one execution of one statement (no loops): name, precision class, weighted FLOPs."""
-    values = stmt.values
+class Operation(NamedTuple):
+    """One operation: its name, its precision class (f32, tf32, bf16 ...), and its weighted FLOPs."""
+
+    name: str
+    precision: str
+    flops: float
+
+
+def operations_of(stmt: Statement, env: Mapping[str, int]) -> Iterator[Operation]:
+    """Yield the operations of one execution of one statement, without those of statements inside it."""
     match stmt:
         case Gemm():
-            kind, count = _matmul_class(stmt.a, stmt.b, stmt.precision)
-            yield "gemm", kind, count * 2 * elements(stmt.acc.shape, env) * _depth(stmt.a, env)
+            yield _product_of("gemm", stmt.a, stmt.b, stmt.precision, elements(stmt.acc.shape, env), env)
         case LibraryCall():
             operand_sizes = [tuple(e.evaluate(env) for e in o.shape) for o in stmt.operands]
             result_size = tuple(e.evaluate(env) for e in stmt.out.shape)
-            kind = _products(stmt.out.dtype, stmt.precision)
-            yield f"library.{stmt.op}", kind, LIBRARY[stmt.op].flops(operand_sizes, result_size, dict(stmt.settings))
+            flops = LIBRARY[stmt.op].flops(operand_sizes, result_size, dict(stmt.settings))
+            yield Operation(f"library.{stmt.op}", _product_class(stmt.out.dtype, stmt.precision), flops)
         case MultiAssign():
             source = stmt.args[0].type
-            yield stmt.op, _class(source.dtype), OPS[stmt.op].flops * elements(source.shape, env)
-    for value in (v for root in values for v in subvalues(root)):
+            yield Operation(stmt.op, _class(source.dtype), OPS[stmt.op].flops * elements(source.shape, env))
+    for value in (v for root in stmt.values for v in subvalues(root)):
         if not isinstance(value, Apply):
             continue
         op = OPS[value.op]
         if value.op == "dot":
-            kind, count = _matmul_class(value.args[0], value.args[1], str(value.attr("precision", "ieee")))
-            yield "dot", kind, count * 2 * elements(value.type.shape, env) * _depth(value.args[0], env)
+            precision = str(value.attr("precision", "ieee"))
+            yield _product_of("dot", value.args[0], value.args[1], precision, elements(value.type.shape, env), env)
         elif op.kind in (OpKind.REDUCE, OpKind.SCAN):
             source = value.args[0].type
-            yield value.op, _class(source.dtype), op.flops * elements(source.shape, env)
+            yield Operation(value.op, _class(source.dtype), op.flops * elements(source.shape, env))
         elif op.flops and op.kind in (OpKind.POINTWISE, OpKind.COMPARE):
-            kind = _class((value.args[0] if value.args else value).type.dtype)
-            yield value.op, kind, op.flops * elements(value.type.shape, env)
+            dtype = (value.args[0] if value.args else value).type.dtype
+            yield Operation(value.op, _class(dtype), op.flops * elements(value.type.shape, env))
 
 
 def _class(dtype: DType) -> str:
@@ -299,16 +307,21 @@ def _class(dtype: DType) -> str:
     return "i8" if dtype in (DType.I8, DType.U8) else "f32"
 
 
-def _matmul_class(a: Value, b: Value, precision: str) -> tuple[str, int]:
-    """Return f16, bf16 or f8 if both operands are stored so (matrix units), else the class that ``precision`` permits;
-    and the number of products of that class for one product: six for "bf16x6"."""
+def _product_of(
+    name: str, a: Value, b: Value, precision: str, results: int, env: Mapping[str, int]
+) -> Operation:  # fmt: skip
+    """Return a matrix product of ``results`` elements.
+
+    Its class is f16, bf16 or f8 if both operands are stored so (matrix units), else what ``precision`` permits; a split
+    precision takes several products of its class for one: six for "bf16x6"."""
     dtypes = {_stored(a), _stored(b)}
     dtype = dtypes.pop() if len(dtypes) == 1 else DType.F32
-    kind, count = _products(dtype, precision), precision.partition("x")[2]
-    return kind, int(count) if count and dtype is DType.F32 else 1
+    splits = precision.partition("x")[2] if dtype is DType.F32 else ""
+    depth = a.type.shape[-1].evaluate(env) if a.type.shape else 1
+    return Operation(name, _product_class(dtype, precision), int(splits or 1) * 2 * results * depth)
 
 
-def _products(dtype: DType, precision: str) -> str:
+def _product_class(dtype: DType, precision: str) -> str:
     """Return the class of products of two values of ``dtype``."""
     if dtype in (DType.F16, DType.BF16):
         return str(dtype.value)
@@ -330,7 +343,3 @@ def _stored(value: Value) -> DType:
             break
         value = source
     return value.type.dtype
-
-
-def _depth(a: Value, env: Mapping[str, int]) -> int:
-    return a.type.shape[-1].evaluate(env) if a.type.shape else 1

@@ -67,7 +67,7 @@ def _cuts(task: Task) -> Iterator[tuple[Mapping[FreeAxis, int], _Table]]:
             # axes of one extent are one number in the sketch
             sizes[axis] = next((n for a, n in sizes.items() if a.size == axis.size), small)
         sizes = {a: n for a, n in sizes.items() if n < a.size}
-        while sizes and (table := _numbers_of(task, sizes)).twice is not None:
+        while sizes and (table := _numbers_of(task, sizes)).ambiguous is not None:
             # an extent that would become two, or one that depends on an axis: the last axis is left out first
             blamed = [a for a in sizes if a.size == table.ambiguous] or [*sizes][-1:]
             sizes = {a: n for a, n in sizes.items() if a not in blamed}

@@ -1,4 +1,7 @@
-"""From lines to blocks: the file rule's methods, which attach comments and pins to the nodes."""
+"""From lines to blocks: the file rule's methods, which attach comments and pins to the nodes.
+
+A child is a token of :class:`~kernellab.sketch.syntax.lexers.LayoutLexer`, whose value is a
+:class:`~kernellab.sketch.syntax.lexers.LineNodes`, or what another method has returned."""
 
 from __future__ import annotations
 
@@ -26,17 +29,18 @@ class FileReader(LineReader):
         body: list[tree.Stmt] = []
         for child in middle:
             if isinstance(child, Token) and child.type == "L_DECLS":
-                declarations.extend(_dressed(d, child.value[0], i) for i, d in enumerate(child.value[1] or ()))
+                at, nodes = child.value
+                declarations.extend(_dressed(declaration, at, i) for i, declaration in enumerate(nodes or ()))
             elif isinstance(child, Token):
                 body.extend(_simple(child))
             else:
                 body.append(child)
-        end = close.value[0]
-        name = node[1] if node is not None else "_"
+        end = close.value.line
+        name = node.content if node is not None else "_"
         span = tree.Span(line.line, line.indent + 1, end.line, end.indent + 2)
         declared, rest = _leading_constants(tuple(declarations), tuple(body))
         comments = tree.Comments(line.before, line.behind)
-        return tree.Sketch(name, declared, rest, comments, _with_behind(end), span)
+        return tree.Sketch(name, declared, rest, comments, _comments_of(end), span)
 
     def block(self, children: list[Any]) -> tuple[tree.Stmt, ...]:
         body: list[tree.Stmt] = []
@@ -46,7 +50,7 @@ class FileReader(LineReader):
             elif child.type == "L_SIMPLE":
                 body.extend(_simple(child))
             elif child.type == "L_INLINE":
-                body.extend(child.value[1][2])
+                body.extend(child.value.nodes.inline)
         return tuple(body)
 
     def for_block(self, children: list[Any]) -> Any:
@@ -56,9 +60,9 @@ class FileReader(LineReader):
         for hint in hints:
             at, value = hint.value
             loop_hints.append(dataclasses.replace(value, comments=tree.Comments(at.before, at.behind)))
-        pinned = line.pinned or any(h.value[0].pinned for h in hints)
+        pinned = line.pinned or any(hint.value.line.pinned for hint in hints)
         comments = tree.Comments(line.before, line.behind)
-        return dataclasses.replace(node[1], body=body, hints=tuple(loop_hints), comments=comments, pinned=pinned)
+        return dataclasses.replace(node.content, body=body, hints=tuple(loop_hints), comments=comments, pinned=pinned)
 
     def if_block(self, children: list[Any]) -> tree.If:
         return self._if(children[0], children[1], children[2:])
@@ -69,10 +73,10 @@ class FileReader(LineReader):
         if rest:
             token, block = rest[0]
             is_elif = token.type == "L_ELIF"
-            orelse = (self._if(token, block, rest[1:]),) if is_elif else _after(token.value[0], block)
+            orelse = (self._if(token, block, rest[1:]),) if is_elif else _with_comments_of(token.value.line, block)
         span = tree.Span(line.line, line.indent + 1, line.line, line.indent + len(line.text.strip()) + 1)
         comments = tree.Comments(line.before, line.behind)
-        return tree.If(node[1], body, orelse, comments, line.pinned, span)
+        return tree.If(node.content, body, orelse, comments, line.pinned, span)
 
     def elif_block(self, children: list[Any]) -> tuple[Token, tuple[tree.Stmt, ...]]:
         return children[0], children[1]
@@ -81,11 +85,13 @@ class FileReader(LineReader):
         return children[0], children[1]
 
 
-def _with_behind(line: LogicalLine) -> tuple[str, ...]:
+def _comments_of(line: LogicalLine) -> tuple[str, ...]:
     return line.before if line.behind is None else (*line.before, line.behind)
 
 
 def _dressed(node: Any, line: LogicalLine, index: int, last: bool = True) -> Any:
+    """Return a node with its line's comments and pin: those before the line go to its first node, the one behind it to
+    the ``last``."""
     before = line.before if index == 0 else ()
     behind = line.behind if last else None
     if not before and behind is None and not line.pinned:
@@ -98,15 +104,15 @@ def _simple(token: Token) -> list[tree.Stmt]:
     return [_dressed(n, line, i, i == len(nodes) - 1) for i, n in enumerate(nodes)]
 
 
-def _after(line: LogicalLine, body: tuple[tree.Stmt, ...]) -> tuple[tree.Stmt, ...]:
+def _with_comments_of(line: LogicalLine, body: tuple[tree.Stmt, ...]) -> tuple[tree.Stmt, ...]:
     """Return ``body`` with the comments of its ``else`` line on its first statement: the tree has no other place for
     them."""
-    comments = _with_behind(line)
+    comments = _comments_of(line)
     if not comments or not body:
         return body
     first = body[0]
-    kept = dataclasses.replace(first.comments, before=comments + first.comments.before)
-    return (dataclasses.replace(first, comments=kept), *body[1:])
+    merged = dataclasses.replace(first.comments, before=comments + first.comments.before)
+    return (dataclasses.replace(first, comments=merged), *body[1:])
 
 
 def _leading_constants(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from kernellab.sketch.syntax.words import BLOCKS, DECLARATION, DECLARATIONS
 
@@ -32,13 +33,26 @@ class LogicalLine:
     pinned: bool = False
 
 
+class BracketFault(NamedTuple):
+    """A bracket that does not match, at a line and a column from 1."""
+
+    line: int
+    col: int
+    what: str
+
+
 @dataclass
 class Layout:
     lines: list[LogicalLine] = field(default_factory=list)
     #: comments after the last line
     trailing: tuple[str, ...] = ()
-    #: (line, column, what) of brackets that do not match
-    faults: list[tuple[int, int, str]] = field(default_factory=list)
+    faults: list[BracketFault] = field(default_factory=list)
+
+
+class _OpenBracket(NamedTuple):
+    mark: str
+    line: int
+    col: int
 
 
 _SPECIAL = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[#()\[\]{}]")
@@ -57,16 +71,21 @@ def cut(text: str) -> Layout:
 
 
 class _Cutter:
+    """Reads physical lines one after another and joins their pieces; :meth:`_flush` ends a logical line."""
+
     def __init__(self, text: str) -> None:
         self._physical = text.split("\n")
         self._out = Layout()
+        #: comments before the next logical line, and the one behind it
         self._comments: list[str] = []
         self._behind: str | None = None
         self._pinned = False
+        #: the text of the logical line so far, and its first line
         self._pieces: list[str] = []
         self._start = 0
-        #: open brackets of the logical line being joined: (character, line, column)
-        self._open: list[tuple[str, int, int]] = []
+        #: open brackets of the logical line being joined
+        self._open: list[_OpenBracket] = []
+        #: is it the header of a sketch, whose brace may be on a later line?
         self._in_head = False
 
     def run(self) -> Layout:
@@ -95,12 +114,12 @@ class _Cutter:
                     self._flush()
                     begin = at + 1
                 else:
-                    self._open.append((mark, number, at + 1))
+                    self._open.append(_OpenBracket(mark, number, at + 1))
             elif mark in ")]}":
                 if self._open:
-                    opened = self._open.pop()[0]
+                    opened = self._open.pop().mark
                     if _CLOSERS[opened] != mark:
-                        self._out.faults.append((number, at + 1, f"'{mark}' does not close '{opened}'"))
+                        self._out.faults.append(BracketFault(number, at + 1, f"'{mark}' does not close '{opened}'"))
                         self._open.clear()
                 elif mark == "}":
                     self._piece(line, begin, at, number)
@@ -108,7 +127,7 @@ class _Cutter:
                     self._line(LineKind.CLOSE, "}", number, at)
                     begin = at + 1
                 else:
-                    self._out.faults.append((number, at + 1, f"'{mark}' closes nothing"))
+                    self._out.faults.append(BracketFault(number, at + 1, f"'{mark}' closes nothing"))
         self._piece(line, begin, len(line), number)
         if not self._open and not self._in_head:
             self._flush()
@@ -188,8 +207,8 @@ class _Cutter:
         self._behind = None
 
     def _fault_open(self) -> None:
-        mark, number, col = self._open[0]
-        self._out.faults.append((number, col, f"'{mark}' is never closed"))
+        opened = self._open[0]
+        self._out.faults.append(BracketFault(opened.line, opened.col, f"'{opened.mark}' is never closed"))
         self._open.clear()
         self._pieces = []
         self._in_head = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from lark import Token
 from lark.common import LexerConf
@@ -18,6 +19,7 @@ from kernellab.sketch.syntax.messages import diagnostic
 from kernellab.sketch.syntax.reader import Head, Misplaced, constants_inside
 
 _HEAD_TOKENS = {"for": "L_FOR", "if": "L_IF", "elif": "L_ELIF", "else": "L_ELSE", "sketch": "L_SKETCH"}
+#: a line that opens a block, also where it cannot be read
 _HEADER = re.compile(r"\s*(?:for|if|elif|else|while|def)\b|.*:\s*$", re.DOTALL)
 
 
@@ -40,36 +42,43 @@ class LineLexer(Lexer):
     def lex(self, state: Any, _parser: Any) -> Iterator[Token]:
         text = state.text.text
         scan, words, size = self._scan, self._words, len(text)
-        line, bol, at = 1, 0, 0
+        line, line_start, at = 1, 0, 0
         make = Token
         last: Token | None = None
         while at < size:
             match = scan(text, at)
             if match is None:
-                raise UnexpectedCharacters(text, at, line, at - bol + 1)  # type: ignore[no-untyped-call]
+                raise UnexpectedCharacters(text, at, line, at - line_start + 1)  # type: ignore[no-untyped-call]
             end = match.end()
             kind = match.lastgroup
             if kind is None:
                 newlines = text.count("\n", at, end)
                 if newlines:
                     line += newlines
-                    bol = text.rindex("\n", at, end) + 1
+                    line_start = text.rindex("\n", at, end) + 1
             else:
                 value = match[0]
                 if kind == "NAME":
                     kind = words.get(value, kind)
-                last = make(kind, value, at, line, at - bol + 1, line, end - bol + 1, end)
+                last = make(kind, value, at, line, at - line_start + 1, line, end - line_start + 1, end)
                 state.last_token = last
                 yield last
             at = end
 
 
-class Lines:
-    """The lines of one file, the input of the file rule's lexer."""
+class LineNodes(NamedTuple):
+    """A logical line and what the grammar has read in it; None where the line cannot be read."""
 
-    def __init__(self, read: list[tuple[LogicalLine, Any]], faults: list[Diagnostic]) -> None:
-        self.read = read
-        self.faults = faults
+    line: LogicalLine
+    nodes: Any
+
+
+@dataclass
+class Lines:
+    """The lines of one file, the input of the file rule's lexer, which adds faults of the layout."""
+
+    read: list[LineNodes]
+    faults: list[Diagnostic]
 
 
 class LayoutLexer(Lexer):
@@ -79,72 +88,86 @@ class LayoutLexer(Lexer):
         pass
 
     def lex(self, data: Any) -> Iterator[Token]:  # type: ignore[override]
-        levels: list[int] = []
-        faults: list[Diagnostic] = data.faults
-        opened = hint = False
-        for line, node in data.read:
-            kind = line.kind
-            if kind is LineKind.SKETCH or kind is LineKind.CLOSE:
-                for _ in levels[1:]:
-                    yield _token("DEDENT", line, None)
-                levels = []
-                opened = False
-                yield _token("L_SKETCH" if kind is LineKind.SKETCH else "L_CLOSE", line, node)
+        yield from _Blocks(data.faults).tokens(data.read)
+
+
+class _Blocks:
+    """Follows the indentation of one file."""
+
+    def __init__(self, faults: list[Diagnostic]) -> None:
+        self.faults = faults
+        #: the indentations of the open blocks of a sketch, outermost first; empty before its first statement
+        self.levels: list[int] = []
+        #: does the line before open a block, or is it a hint?
+        self.opened = self.hinted = False
+
+    def tokens(self, read: list[LineNodes]) -> Iterator[Token]:
+        for line, nodes in read:
+            if line.kind is LineKind.SKETCH or line.kind is LineKind.CLOSE:
+                yield from self._end_blocks(line)
+                self.levels, self.opened = [], False
+                yield _token("L_SKETCH" if line.kind is LineKind.SKETCH else "L_CLOSE", line, nodes)
                 continue
-            if kind is LineKind.CODE and levels and line.indent > levels[0] and _is_declaration(node):
-                faults.append(misplaced(constants_inside(node[0].span)))
-                node = ()
-            if kind is LineKind.DECLARATIONS or _is_declaration(node):
-                if len(levels) > 1:
-                    for _ in levels[1:]:
-                        yield _token("DEDENT", line, None)
-                    levels = levels[:1]
-                yield _token("L_DECLS", line, node)
+            if line.kind is LineKind.CODE and self.levels and line.indent > self.levels[0] and _is_declaration(nodes):
+                self.faults.append(misplaced(constants_inside(nodes[0].span)))
+                nodes = ()
+            if line.kind is LineKind.DECLARATIONS or _is_declaration(nodes):
+                yield from self._end_blocks(line)
+                self.levels = self.levels[:1]
+                yield _token("L_DECLS", line, nodes)
                 continue
-            deeper = not levels or line.indent > levels[-1]
-            if not levels:
-                levels = [line.indent]
-            elif deeper:
-                if opened:
-                    levels.append(line.indent)
-                    yield _token("INDENT", line, None)
-                else:
-                    faults.append(diagnostic("indent", line.line, line.indent + 1))
-            while len(levels) > 1 and line.indent < levels[-1]:
-                levels.pop()
-                yield _token("DEDENT", line, None)
-            if line.indent < levels[-1] or (line.indent > levels[-1] and not deeper):
-                faults.append(diagnostic("dedent", line.line, line.indent + 1))
-            opened = False
-            hinted, hint = hint, isinstance(node, tree.Hint)
-            if isinstance(node, Head):
-                yield _token(_HEAD_TOKENS[node[0]], line, node)
-                if node[2]:
-                    yield _token("L_INLINE", line, node)
-                else:
-                    opened = True
-            elif isinstance(node, tree.Hint):
-                yield _token("L_HINT", line, node)
-            elif node is None and _HEADER.match(line.text):
-                # an unreadable header still opens a block; after a hint only a loop may follow
-                if hinted:
-                    yield _token("L_FOR", line, Head(("for", tree.For("_", (tree.Num(1),), ()), ())))
-                else:
-                    yield _token("L_IF", line, Head(("if", tree.Bool(True), ())))
-                opened = True
+            yield from self._indentation(line)
+            yield from self._statement(line, nodes)
+        yield from self._end_blocks(read[-1].line)
+
+    def _end_blocks(self, line: LogicalLine) -> Iterator[Token]:
+        for _ in self.levels[1:]:
+            yield _token("DEDENT", line, None)
+
+    def _indentation(self, line: LogicalLine) -> Iterator[Token]:
+        """Yield the tokens of the change of indentation before a statement; a wrong one is a fault."""
+        deeper = not self.levels or line.indent > self.levels[-1]
+        if not self.levels:
+            self.levels = [line.indent]
+        elif deeper and self.opened:
+            self.levels.append(line.indent)
+            yield _token("INDENT", line, None)
+        elif deeper:
+            self.faults.append(diagnostic("indent", line.line, line.indent + 1))
+        while len(self.levels) > 1 and line.indent < self.levels[-1]:
+            self.levels.pop()
+            yield _token("DEDENT", line, None)
+        if line.indent < self.levels[-1] or (line.indent > self.levels[-1] and not deeper):
+            self.faults.append(diagnostic("dedent", line.line, line.indent + 1))
+
+    def _statement(self, line: LogicalLine, nodes: Any) -> Iterator[Token]:
+        after_hint, self.hinted = self.hinted, isinstance(nodes, tree.Hint)
+        self.opened = False
+        if isinstance(nodes, Head):
+            yield _token(_HEAD_TOKENS[nodes.word], line, nodes)
+            if nodes.inline:
+                yield _token("L_INLINE", line, nodes)
+            self.opened = not nodes.inline
+        elif isinstance(nodes, tree.Hint):
+            yield _token("L_HINT", line, nodes)
+        elif nodes is None and _HEADER.match(line.text):
+            # an unreadable header still opens a block; after a hint only a loop may follow
+            if after_hint:
+                yield _token("L_FOR", line, Head("for", tree.For("_", (tree.Num(1),), ()), ()))
             else:
-                yield _token("L_SIMPLE", line, node or ())
-        for _ in levels[1:]:
-            yield _token("DEDENT", data.read[-1][0], None)
+                yield _token("L_IF", line, Head("if", tree.Bool(True), ()))
+            self.opened = True
+        else:
+            yield _token("L_SIMPLE", line, nodes or ())
 
 
-def _is_declaration(node: Any) -> bool:
-    return isinstance(node, tuple) and len(node) > 0 and all(isinstance(n, tree.Declaration) for n in node)
+def _is_declaration(nodes: Any) -> bool:
+    return isinstance(nodes, tuple) and len(nodes) > 0 and all(isinstance(n, tree.Declaration) for n in nodes)
 
 
-def _token(kind: str, line: LogicalLine, node: Any) -> Token:
+def _token(kind: str, line: LogicalLine, nodes: Any) -> Token:
     token = Token(kind, "", line=line.line, column=line.indent + 1)
-    token.value = (line, node)
+    token.value = LineNodes(line, nodes)
     return token
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
@@ -19,7 +19,7 @@ from kernellab.records import Diagnostic
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.file_reader import FileReader
 from kernellab.sketch.syntax.layout import LineKind, LogicalLine, cut
-from kernellab.sketch.syntax.lexers import LayoutLexer, LineLexer, Lines, misplaced
+from kernellab.sketch.syntax.lexers import LayoutLexer, LineLexer, LineNodes, Lines, misplaced
 from kernellab.sketch.syntax.messages import diagnostic, nearest
 from kernellab.sketch.syntax.reader import Head, Misplaced
 from kernellab.sketch.syntax.words import DECLARATION, DECLARATIONS
@@ -30,9 +30,10 @@ _LOCK = threading.RLock()
 _CACHE_LINES = 1 << 16
 #: how deep a line's expressions, and blocks in each other, may be: printing, resolving and running recurse into them,
 #: with up to six frames for a level of calls and four for one of operators, and Python allows 1,000 in all
-_DEEPEST = 400
-_OF_A_CALL, _OF_ANOTHER = 3, 2
-_BLOCKS = 60
+_MOST_DEPTH = 400
+#: the depth that a level of calls and a level of operators count
+_CALL_DEPTH, _OPERATOR_DEPTH = 3, 2
+_MOST_BLOCKS = 60
 
 
 def parse(text: str) -> tree.SketchFile:
@@ -65,10 +66,10 @@ def _parse(text: str) -> tuple[tree.SketchFile | None, list[Diagnostic]]:
         # faults inside its lines follow from this one
         first = layout.lines[0].line if layout.lines else 1
         return tree.SketchFile((), layout.trailing), [diagnostic("no-sketch", first, 1)]
-    faults = [diagnostic("bracket", line, col, what=what) for line, col, what in layout.faults]
+    faults = [diagnostic("bracket", fault.line, fault.col, what=fault.what) for fault in layout.faults]
     if (deep := _deep_block(layout.lines)) is not None:
         return None, [diagnostic("too-deep", deep.line, deep.indent + 1)]
-    read = [(line, _read_line(line, faults)) for line in layout.lines]
+    read = [LineNodes(line, _read_line(line, faults)) for line in layout.lines]
     try:
         sketches: Any = _file_parser().parse(Lines(read, faults))
     except UnexpectedToken as error:
@@ -107,12 +108,10 @@ def _read_line(line: LogicalLine, faults: list[Diagnostic]) -> Any:
     node = _cache.get(place)
     if node is not None:
         return node
-    seen = _seen.get(line.text)
-    if seen is not None:
-        # read before, on another line
-        at, node = seen
-        node = _shift(node, line.line - at)
-        _keep(place, node)
+    elsewhere = _latest.get(line.text)
+    if elsewhere is not None:
+        node = _shift(elsewhere.nodes, line.line - elsewhere.line)
+        _keep(line, node)
         return node
     if line.kind is LineKind.CLOSE:
         return ()
@@ -133,50 +132,57 @@ def _read_line(line: LogicalLine, faults: list[Diagnostic]) -> Any:
     except UnexpectedInput as error:
         faults.append(diagnostic("syntax", line.line, 1, what=str(error)))
         return None
-    if _depth(node) > _DEEPEST:
+    if _depth(node) > _MOST_DEPTH:
         faults.append(diagnostic("too-deep", line.line, line.indent + 1))
         return None
-    _keep(place, node)
+    _keep(line, node)
     return node
 
 
 def _depth(node: Any) -> int:
-    """How deep the parts of a line lie in each other, weighed by what recursion into them takes."""
-    deepest, left = 0, [(node, 0)]
-    while left:
-        one, depth = left.pop()
-        if isinstance(one, tuple | list):
-            left += [(part, depth) for part in one]
-        elif hasattr(one, "__dict__"):
-            depth += _OF_A_CALL if isinstance(one, tree.Call) else _OF_ANOTHER
+    """Return how deep the parts of a line lie in each other, weighed by what recursion into them takes."""
+    deepest, worklist = 0, [(node, 0)]
+    while worklist:
+        part, depth = worklist.pop()
+        if isinstance(part, tuple | list):
+            worklist += [(inner, depth) for inner in part]
+        elif hasattr(part, "__dict__"):
+            depth += _CALL_DEPTH if isinstance(part, tree.Call) else _OPERATOR_DEPTH
             deepest = max(deepest, depth)
-            left += [(part, depth) for part in vars(one).values()]
+            worklist += [(inner, depth) for inner in vars(part).values()]
     return deepest
 
 
 def _deep_block(lines: Sequence[LogicalLine]) -> LogicalLine | None:
-    """The first line that more blocks lie around than are read."""
+    """Return the first line inside more blocks than are read; None without one."""
     around: list[int] = []
     for line in lines:
         while around and around[-1] >= line.indent:
             around.pop()
         around.append(line.indent)
-        if len(around) > _BLOCKS:
+        if len(around) > _MOST_BLOCKS:
             return line
     return None
 
 
-def _keep(place: tuple[str, int], node: Any) -> None:
-    _cache[place] = node
-    _seen[place[0]] = (place[1], node)
+def _keep(line: LogicalLine, nodes: Any) -> None:
+    _cache[line.text, line.line] = nodes
+    _latest[line.text] = _Reading(line.line, nodes)
     if len(_cache) > _CACHE_LINES:
         _cache.clear()
-        _seen.clear()
+        _latest.clear()
 
 
-#: the nodes of a line at a place, and the place where its text was read last
+class _Reading(NamedTuple):
+    line: int
+    nodes: Any
+
+
+#: (text, number) of a line -> its nodes
 _cache: dict[tuple[str, int], Any] = {}
-_seen: dict[str, tuple[int, Any]] = {}
+#: text of a line -> where it was read last: its nodes elsewhere differ only in their spans
+_latest: dict[str, _Reading] = {}
+#: types of node parts that have no span inside
 _LEAVES = (str, int, float, bool, type(None))
 
 
@@ -186,15 +192,12 @@ def _shift(node: Any, lines: int) -> Any:
     if kind in _LEAVES:
         return node
     if kind is tree.Span:
-        return (
-            node
-            if node is tree.NOWHERE
-            else tree.Span(node.line + lines, node.col, node.end_line + lines, node.end_col)
-        )
+        is_place = node is not tree.NOWHERE
+        return tree.Span(node.line + lines, node.col, node.end_line + lines, node.end_col) if is_place else node
     if kind is tuple:
         return tuple([_shift(part, lines) for part in node])
     if kind is Head:
-        return Head(_shift(part, lines) for part in node)
+        return Head(*(_shift(part, lines) for part in node))
     moved: Any = object.__new__(kind)
     values = moved.__dict__
     for name, value in node.__dict__.items():
@@ -249,6 +252,7 @@ _TELLING = (
     "NUMBER",
 )
 
+#: text of other languages that a line may begin with, the sentence that it causes, and the remedy
 _FOREIGN = (
     (re.compile(rf"\s*(?:{'|'.join(DECLARATIONS)})\b(?!\s*[:=(.\[])"), "The declaration has no colon.", "Write one after its first word, as in symbols: M; N;"),
     (re.compile(r"\s*sketch\s+\w+\s*[(\[<]"), "A sketch's header has its name alone.", "Write sketch name {, and its arguments in the body: tensors: x[M, N]: f32; y[M, N]: f32 out;"),

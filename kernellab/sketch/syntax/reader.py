@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from lark import Token, Transformer
 
@@ -24,8 +24,14 @@ def constants_inside(span: tree.Span) -> Misplaced:
     return Misplaced("Constants are declared inside a block.", "Declare them before the first loop.", span)
 
 
-class Head(tuple[str, Any, tuple[tree.Stmt, ...]]):
-    """A header line: its word (for, if, elif, else, sketch), its contents, and the statements after the colon."""
+class Head(NamedTuple):
+    """A header line: its word (for, if, elif, else, sketch), its contents, and the statements after the colon.
+
+    The contents are a loop without its body, a condition, a sketch's name, or None for ``else``."""
+
+    word: str
+    content: Any
+    inline: tuple[tree.Stmt, ...]
 
 
 class LineReader(Transformer[Token, Any]):
@@ -109,7 +115,7 @@ class LineReader(Transformer[Token, Any]):
         return children[0]  # type: ignore[no-any-return]
 
     def cut(self, children: list[Any]) -> tree.Slice:
-        start, stop, step = (*children, None)[:3]
+        start, stop, step = (*children, None)[:3]  # a slice without a second colon has no step
         spans = [c.span for c in (start, stop, step) if c is not None]
         return tree.Slice(start, stop, step, self._join(spans[0], spans[-1]) if spans else tree.NOWHERE)
 
@@ -156,7 +162,7 @@ class LineReader(Transformer[Token, Any]):
                 "Write one value for each name.",
                 span,
             )
-        # AKG's m0, n0 = 128, 256
+        # several values are constants: m0, n0 = 128, 256 of AKG
         items = tuple(
             tree.ConstDecl(n.id, v, span=self._join(n.span, v.span)) for n, v in zip(names, values, strict=True)
         )
@@ -190,7 +196,7 @@ class LineReader(Transformer[Token, Any]):
         return statements
 
     def sketch_head(self, children: list[Token]) -> Head:
-        return Head(("sketch", str(children[0]), ()))
+        return Head("sketch", str(children[0]), ())
 
     def hint(self, children: list[Any]) -> tree.Hint:
         name, arguments = children[0], children[1] or []
@@ -214,16 +220,16 @@ class LineReader(Transformer[Token, Any]):
                 keywords[0].span if keywords else at,
             )
         span = self._join(at, args[-1].span, 2)
-        return Head(("for", tree.For(str(name), args, (), span=span), inline))
+        return Head("for", tree.For(str(name), args, (), span=span), inline)
 
     def if_head(self, children: list[Any]) -> Head:
-        return Head(("if", children[0], children[1]))
+        return Head("if", children[0], children[1])
 
     def elif_head(self, children: list[Any]) -> Head:
-        return Head(("elif", children[0], children[1]))
+        return Head("elif", children[0], children[1])
 
     def else_head(self, children: list[Any]) -> Head:
-        return Head(("else", None, children[0]))
+        return Head("else", None, children[0])
 
     # -- declarations
 
@@ -285,8 +291,15 @@ def _number(text: str) -> int | float:
     return int(text) if text.isdigit() else float(text)
 
 
-def _arguments(nodes: list[Any]) -> tuple[tuple[tree.Expr, ...], tuple[tree.Keyword, ...], bool]:
-    """Return positional arguments, keywords, and whether a positional one came after a keyword."""
-    args = tuple(g for g in nodes if not isinstance(g, tree.Keyword))
-    keywords = tuple(g for g in nodes if isinstance(g, tree.Keyword))
-    return args, keywords, bool(keywords) and any(isinstance(g, tree.Keyword) for g in nodes[: len(args)])
+class _Arguments(NamedTuple):
+    """Positional arguments, keywords, and whether a positional one came after a keyword."""
+
+    args: tuple[tree.Expr, ...]
+    keywords: tuple[tree.Keyword, ...]
+    misordered: bool
+
+
+def _arguments(nodes: list[Any]) -> _Arguments:
+    args = tuple(node for node in nodes if not isinstance(node, tree.Keyword))
+    keywords = tuple(node for node in nodes if isinstance(node, tree.Keyword))
+    return _Arguments(args, keywords, any(isinstance(node, tree.Keyword) for node in nodes[: len(args)]))

@@ -15,7 +15,7 @@ narrow sum overflows.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -180,7 +180,7 @@ def _added_up(sketch: tree.Sketch, tile_ranks: dict[str, int], exact: set[str]) 
         yield _LoopChange(edit.substitute(sketch.body, functools.partial(_changed, changed)), factored.words)
 
 
-def _changed(by_id: dict[int, tree.Stmt | tree.Expr], part: object) -> tree.Stmt | tree.Expr | None:
+def _changed(by_id: Mapping[int, tree.Stmt | tree.Expr], part: object) -> tree.Stmt | tree.Expr | None:
     return by_id.get(id(part))
 
 
