@@ -8,6 +8,7 @@ Nothing heavy is imported."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from kernellab.operations.aten_row import FREE, POINTWISE, AtenOp, Capture, Copies, Per, Role
 from kernellab.operations.aten_table import ROWS
@@ -15,20 +16,28 @@ from kernellab.operations.sketch import OPS, Op, OpKind
 
 #: least FLOPs for which an elementwise operation of floats costs more than moving its element; quotients of integers
 #: are mostly of indices
-_DEAR = 4
+_COSTLY_FLOPS = 4
 
 
-def _of_sketch() -> Iterator[tuple[str, AtenOp]]:
-    """Yield the operations of ATen in the entries of the sketch's operations, each after the place of its entry."""
+class _Entry(NamedTuple):
+    """A row, and the place where it is written, for the error of a second one."""
+
+    place: str
+    row: AtenOp
+
+
+def _of_sketch() -> Iterator[_Entry]:
+    """Yield the operations of ATen in the entries of the sketch's operations."""
     for op in OPS.values():
         elementwise = op.kind in (OpKind.POINTWISE, OpKind.COMPARE)
         for name in op.aten:
-            yield f"the entry {op.name!r} of kernellab/operations/sketch.py", AtenOp(
+            row = AtenOp(
                 name, _role(op), (op.name,), Per.RESULT if elementwise else Per.OPERAND, direct=True, word=name,
                 along_axis=not elementwise, structural=not elementwise, commutes=op.commutes,
                 # an operation that is one elementwise operation of a sketch reaches the Designer whole
                 capture=Capture.WHOLE if elementwise else Capture.DEFAULT,
             )  # fmt: skip
+            yield _Entry(f"the entry {op.name!r} of kernellab/operations/sketch.py", row)
 
 
 def _role(op: Op) -> Role:
@@ -36,14 +45,14 @@ def _role(op: Op) -> Role:
         return Role.SCAN
     if op.kind is OpKind.REDUCE:
         return Role.PLACE if op.result == "i64" else Role.REDUCE
-    return Role.FUNCTION if op.result == "float" and op.flops >= _DEAR else Role.ARITHMETIC
+    return Role.FUNCTION if op.result == "float" and op.flops >= _COSTLY_FLOPS else Role.ARITHMETIC
 
 
-def _table(rows: Iterable[tuple[str, AtenOp]]) -> dict[str, AtenOp]:
-    """Return the rows by name; each comes after the place where it is written."""
+def _table(entries: Iterable[_Entry]) -> dict[str, AtenOp]:
+    """Return the rows by name; no operation may have two."""
     table: dict[str, AtenOp] = {}
     places: dict[str, str] = {}
-    for place, row in rows:
+    for place, row in entries:
         if row.name in table:
             raise AssertionError(
                 f"ATen's {row.name} has two rows, in {places[row.name]} and in {place}: remove one of them."
@@ -52,7 +61,9 @@ def _table(rows: Iterable[tuple[str, AtenOp]]) -> dict[str, AtenOp]:
     return table
 
 
-ATEN: Mapping[str, AtenOp] = _table((*_of_sketch(), *(("kernellab/operations/aten_table.py", row) for row in ROWS)))
+ATEN: Mapping[str, AtenOp] = _table(
+    (*_of_sketch(), *(_Entry("kernellab/operations/aten_table.py", row) for row in ROWS))
+)
 
 
 def aten_op(name: str) -> AtenOp | None:
@@ -86,11 +97,14 @@ def base_name(op: str) -> str:
 def power(exponent: object) -> tuple[str, ...]:
     """Return the operations of a sketch for a power with a constant ``exponent``: a few products, a root or a quotient,
     or pow."""
-    special: Mapping[object, tuple[str, ...]] = {
-        1: (), 2: ("mul",), 3: ("mul", "mul"), 4: ("mul", "mul"), 0.5: ("sqrt",), -0.5: ("rsqrt",), -1: ("div",),
-    }  # fmt: skip
-    is_number = isinstance(exponent, (int, float)) and not isinstance(exponent, bool)
-    return special.get(exponent, ("pow",)) if is_number else ("pow",)
+    if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
+        return ("pow",)
+    return _POWERS.get(exponent, ("pow",))
+
+
+_POWERS: Mapping[float, tuple[str, ...]] = {
+    1: (), 2: ("mul",), 3: ("mul", "mul"), 4: ("mul", "mul"), 0.5: ("sqrt",), -0.5: ("rsqrt",), -1: ("div",),
+}  # fmt: skip
 
 
 __all__ = [

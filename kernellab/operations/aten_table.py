@@ -19,18 +19,18 @@ def _rows(
 ) -> Iterator[AtenOp]:
     """Yield a row for each of ``names``; names in all columns are separated by spaces."""
     for name in names.split():
-        columns.setdefault("along_axis", False)
         yield AtenOp(
             name, role, tuple(sketch.split()), parts=tuple(parts.split()), overloads=tuple(overloads.split()),
             **{"word": name, **columns},
         )  # fmt: skip
 
 
-def _looks(role: Role, names: str, **columns: Any) -> Iterator[AtenOp]:
-    """Return rows of operations whose result is the operand's memory."""
+def _views(role: Role, names: str, **columns: Any) -> Iterator[AtenOp]:
+    """Yield rows of operations whose result is the operand's memory."""
     return _rows(role, names, copies=Copies.NEVER, **columns)
 
 
+#: FLOPs are for each element of the largest operand
 _IN = Per.OPERAND
 _WHOLE, _APART = Capture.WHOLE, Capture.APART
 
@@ -215,16 +215,16 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.LOSS, "triplet_margin_loss multi_margin_loss multilabel_margin_loss multilabel_margin_loss_forward", "sub max reduce_sum", per=_IN),
     *_rows(Role.LOSS, "ctc_loss _ctc_loss _cudnn_ctc_loss", "exp exp exp add add log", per=_IN),
     # views
-    *_looks(Role.RESHAPE, "view unsqueeze squeeze expand expand_as unflatten view_as _reshape_alias broadcast_to _unsafe_view atleast_1d atleast_2d atleast_3d"),
+    *_views(Role.RESHAPE, "view unsqueeze squeeze expand expand_as unflatten view_as _reshape_alias broadcast_to _unsafe_view atleast_1d atleast_2d atleast_3d"),
     *_rows(Role.RESHAPE, "reshape flatten", copies=Copies.MAYBE),
     *_rows(Role.RESHAPE, "reshape_as ravel", copies=Copies.MAYBE),
-    *_looks(Role.TURN, "transpose t permute swapaxes movedim numpy_T", word="transpose", structural=True),
-    *_looks(Role.TURN, "swapdims moveaxis mT mH adjoint matrix_H"),
-    *_looks(Role.PART, "slice select split_with_sizes", structural=True),
-    *_looks(Role.PART, "split unbind chunk narrow diagonal unfold as_strided tensor_split unsafe_split unsafe_chunk hsplit vsplit dsplit"),
-    *_looks(Role.PART, "linalg_diagonal real imag view_as_real view_as_complex"),
-    *_looks(Role.SAME, "alias lift_fresh lift_fresh_copy resolve_conj resolve_neg positive"),
-    *_looks(Role.SAME, "detach", apart_in_backward=True),
+    *_views(Role.TURN, "transpose t permute swapaxes movedim numpy_T", word="transpose", structural=True),
+    *_views(Role.TURN, "swapdims moveaxis mT mH adjoint matrix_H"),
+    *_views(Role.PART, "slice select split_with_sizes", structural=True),
+    *_views(Role.PART, "split unbind chunk narrow diagonal unfold as_strided tensor_split unsafe_split unsafe_chunk hsplit vsplit dsplit"),
+    *_views(Role.PART, "linalg_diagonal real imag view_as_real view_as_complex"),
+    *_views(Role.SAME, "alias lift_fresh lift_fresh_copy resolve_conj resolve_neg positive"),
+    *_views(Role.SAME, "detach", apart_in_backward=True),
     *_rows(Role.SAME, "contiguous", copies=Copies.MAYBE),
     *_rows(Role.SAME, "clone"),
     *_rows(Role.CAST, "_to_copy to type_as"),

@@ -1,10 +1,11 @@
 """The operation table: one entry for each operation, with its kind, meaning, cost and spelling in each DSL.
 
-To add a pointwise operation, add one entry: ``torch`` (an expression over ``a, b, c`` that gives the meaning, at
-any float dtype and in float64), ``flops`` per element, a template per DSL in which ``{0} {1} {2}`` are the
-operands, and in ``aten`` the names of the ATen operations with the same operands: a capture keeps them whole, the
-Designer writes them so, and the audit counts them so (``kernellab.operations.aten``). Reductions, scans and matrix operations are entries too; their lowering is structural, so a DSL's module
-spells them and the table says what they are.
+To add a pointwise operation, add one entry: its name and number of operands, ``torch`` (an expression over ``a, b, c``
+that gives the meaning, at any float dtype and in float64), the templates of C++ and of Triton, in which ``{0} {1} {2}``
+are the operands, and the FLOPs of an element. ``aten`` names the ATen operations with the same operands: a capture keeps
+them whole, the Designer writes them so, and the audit counts them so (``kernellab.operations.aten``). Reductions, scans
+and matrix operations are entries too; their lowering is structural, so a DSL's module spells them and the table says
+what they are.
 
 Templates may use the ``kl::`` functions of ``lowering/cpp/headers`` in C++, those of ``lowering/cuda_c`` (``kl_cuda.h``,
 ``kl_special.h``) in CUDA-C, which has no ``std::``, and in Triton ``tl`` names and the ``kl_`` functions of
@@ -19,6 +20,8 @@ from enum import Enum
 
 
 class OpKind(str, Enum):
+    """How an operation's results depend on its operands' elements."""
+
     POINTWISE = "pointwise"
     COMPARE = "compare"
     REDUCE = "reduce"
@@ -33,7 +36,8 @@ class OpKind(str, Enum):
 
 @dataclass(frozen=True)
 class Op:
-    """``arity`` counts operands; ``symbol`` is the infix spelling; ``composite`` expands into other operations."""
+    """One operation. ``arity`` counts operands, ``symbol`` is the infix spelling, ``torch`` the meaning as an expression
+    over ``a, b, c``, ``flops`` those of an element."""
 
     name: str
     kind: OpKind
@@ -71,11 +75,21 @@ def _pointwise(
     cuda_c: str = "",
     commutes: bool = False,
 ) -> Op:
-    """Return an elementwise operation; ``aten`` has names separated by spaces. ``cuda_c``: its spelling in CUDA-C if it
-    differs from C++."""
-    kind = OpKind.COMPARE if result == "bool" else OpKind.POINTWISE
-    spell = {"cpp": cpp, "cuda_c": cuda_c or cpp, "triton": triton}
-    return Op(name, kind, arity, torch, flops, symbol, result, identity, "", spell, tuple(aten.split()), commutes)
+    """Return an elementwise operation; a comparison if its ``result`` is bool. ``aten`` has names separated by spaces.
+    ``cuda_c``: its spelling in CUDA-C if it differs from C++."""
+    return Op(
+        name,
+        OpKind.COMPARE if result == "bool" else OpKind.POINTWISE,
+        arity,
+        torch=torch,
+        flops=flops,
+        symbol=symbol,
+        result=result,
+        identity=identity,
+        spell={"cpp": cpp, "cuda_c": cuda_c or cpp, "triton": triton},
+        aten=tuple(aten.split()),
+        commutes=commutes,
+    )
 
 
 _INF = float("inf")

@@ -27,19 +27,22 @@ _VERSIONS = ("kernellab", "torch", "triton", "apache-tvm-ffi")
 
 
 class _Entry(Record):
+    """A measured point, as in :class:`~kernellab.tuning.measure.Measured`."""
+
     sketch: str
     values: dict[str, int | float]
     time: Timing | None = None
     reason: str = ""
 
 
-class _Kept(Record):
+class _Result(Record):
+    #: the position of the best point in ``measured``; None where nothing ran
     best: int | None
     measured: list[_Entry]
 
 
 def key(designs: Sequence[str], target: Target, sizes: Mapping[str, object], fixed: Mapping[str, Value | str]) -> str:
-    """A name for one search. ``sizes`` are those that it is made at, shapes and all."""
+    """Return a name for one search. ``sizes`` are those that it is made at, shapes and all."""
     described = {
         "designs": list(designs),
         "chip": [target.chip.name, target.chip.cores],
@@ -58,19 +61,19 @@ def folder() -> Path:
 
 
 def read(name: str, limit: int | str) -> Tuned | None:
-    """What an earlier search with the same ``limit`` has found."""
+    """Return the result of an earlier search with the same ``limit``; None without one."""
     try:
-        kept = _Kept.model_validate_json((folder() / f"{name}-{limit}.json").read_text())
+        result = _Result.model_validate_json((folder() / f"{name}-{limit}.json").read_text())
     except (OSError, ValueError):
         return None  # never searched, or a file that was cut off or of another version
-    measured = [Measured(Point.of(e.sketch, e.values), e.time, e.reason) for e in kept.measured]
-    return Tuned(measured[kept.best].point if kept.best is not None else None, measured, cached=True)
+    measured = [Measured(Point.of(e.sketch, e.values), e.time, e.reason) for e in result.measured]
+    return Tuned(measured[result.best].point if result.best is not None else None, measured, cached=True)
 
 
 def write(name: str, limit: int | str, tuned: Tuned) -> None:
-    """Keeps a search's result. A folder that cannot be written keeps nothing."""
+    """Store a search's result; nothing is stored in a folder that cannot be written."""
     points = [m.point for m in tuned.measured]
-    kept = _Kept(
+    result = _Result(
         best=points.index(tuned.best) if tuned.best in points else None,
         measured=[
             _Entry(sketch=m.point.sketch, values=dict(m.point.values), time=m.time, reason=m.reason)
@@ -78,4 +81,4 @@ def write(name: str, limit: int | str, tuned: Tuned) -> None:
         ],
     )
     with suppress(KernellabError):
-        written(folder() / f"{name}-{limit}.json", kept.model_dump_json())
+        written(folder() / f"{name}-{limit}.json", result.model_dump_json())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Value = int | float
 
-#: points that are looked at for a few legal new ones
+#: most points that are looked at for a few legal new ones; chosen, not measured
 _LOOKS = 512
 
 
@@ -46,7 +46,7 @@ class Space:
     _costs: dict[Point, float | None] = field(default_factory=dict)
 
     def start(self, sketch: str) -> Point:
-        """A schedule at its own defaults. Raises SketchError: it is wrong."""
+        """Return a schedule at its defaults. Raises SketchError: it is wrong."""
         from kernellab.sketch.check import load_program
 
         tunables = load_program(sketch).tunables
@@ -54,7 +54,7 @@ class Space:
         return Point.of(sketch, values)
 
     def neighbours(self, point: Point) -> list[Point]:
-        """Each tunable one step up or down, the others as they are; legal ones, the cheapest by the model first."""
+        """Return the points with one tunable one step up or down; legal ones, the cheapest by the model first."""
         from kernellab.sketch.check import load_program
 
         choices = {c.name: sorted(c.choices) for c in load_program(point.sketch).tunables}
@@ -68,21 +68,17 @@ class Space:
         return self.ranked(points)
 
     def drawn(self, sketch: str, random: Random, count: int, seen: Container[Point]) -> list[Point]:
-        """At most ``count`` legal points of a schedule that were not seen, by chance; fewer where few are left."""
+        """Return at most ``count`` legal points of a schedule by chance, none of ``seen``; fewer where few are left."""
         from kernellab.sketch.check import load_program
 
         choices = {c.name: sorted(c.choices) for c in load_program(sketch).tunables if c.choices}
         start = dict(self.start(sketch).values)
-        # in an order of chance, without a list of them all: a step that shares no factor with their number meets each
-        total = math.prod(map(len, choices.values()))
-        steps = (n for n in range(total // 3 + 1, total + 1) if math.gcd(n, total) == 1)
-        step = random.choice(list(islice(steps, 64)))
-        at, points = random.randrange(total), list[Point]()
-        for _ in range(min(total, _LOOKS)):
-            at = rest = (at + step) % total
+        points: list[Point] = []
+        for number in islice(_shuffled(math.prod(map(len, choices.values())), random), _LOOKS):
+            # the digits of a number, each in the base of one tunable's choices, are one combination
             values = dict(start)
             for name, options in choices.items():
-                rest, place = divmod(rest, len(options))
+                number, place = divmod(number, len(options))
                 if name in values:
                     values[name] = options[place]
             point = Point.of(sketch, values)
@@ -93,12 +89,13 @@ class Space:
         return points
 
     def ranked(self, points: list[Point]) -> list[Point]:
-        """The legal ones, by modelled time; those that the model cannot tell apart stay in order."""
+        """Return the legal ones, by modelled time; points of equal time stay in order."""
         costs = {p: self.cost(p) for p in points}
         return sorted((p for p in points if costs[p] is not None), key=lambda p: costs[p] or 0.0)
 
     def cost(self, point: Point) -> float | None:
-        """The modelled time in ms (inf where the model has none); None for values that the chip or a person forbids."""
+        """Return the modelled time in ms (inf where the model has none); None for values that the chip or a person
+        forbids."""
         if point not in self._costs:
             self._costs[point] = self._cost(point)
         return self._costs[point]
@@ -120,3 +117,14 @@ class Space:
         if limit and estimate.footprint > limit:
             return None
         return estimate.time_ms if estimate.time_ms is not None else math.inf
+
+
+def _shuffled(total: int, random: Random) -> Iterator[int]:
+    """Yield the numbers below ``total`` in an order of chance, without a list of them: a step that shares no factor
+    with ``total`` meets each."""
+    steps = (n for n in range(total // 3 + 1, total + 1) if math.gcd(n, total) == 1)
+    step = random.choice(list(islice(steps, 64)))
+    number = random.randrange(total)
+    for _ in range(total):
+        number = (number + step) % total
+        yield number
