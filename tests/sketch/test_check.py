@@ -267,6 +267,18 @@ def test_a_whole_row_has_no_padding() -> None:
     assert [d.rule for d in check(sketch(body, HEAD.replace(" out", ""))).diagnostics] == ["unused-name"]
 
 
+def test_the_factors_of_a_product_are_read_however_its_destination_is_written() -> None:
+    """``acc=`` names the destination as ``dst=`` does: the last factor was taken for it, and reported as unread."""
+    body = """
+      acc = alloc([T, T], f32, llm_hint="init_zero")
+      load(X[0:T, 0:T] -> a)
+      load(X[0:T, 0:T] -> b)
+      gemm(a, b, acc=acc)
+      store(acc -> Y[0:T, 0:T])
+    """
+    assert [d.rule for d in check(sketch(body)).diagnostics if d.rule == "unused-name"] == []
+
+
 def test_given_values_break_a_constraint() -> None:
     text = sketch(COPY, HEAD + "  require: T >= 8;\n")
     assert check(text).ok

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, num
-from kernellab.sketch.program.program import AtomicAdd, If, Load, Loop, LoopHints, Scatter, Statement, Store
+from kernellab.sketch.program.program import AtomicAdd, If, Load, Loop, Scatter, Statement, Store, Touch
 from kernellab.sketch.program.walk import statements
 from kernellab.sketch.resolve.call import gemm_value, read_call
 from kernellab.sketch.resolve.expr import known_operand, read_condition, read_index
@@ -40,7 +41,7 @@ def read_body(scope: Scope, body: tuple[tree.Stmt, ...]) -> tuple[Statement, ...
             result.extend(scope.pending)
             scope.pending.clear()
         result.extend(statement)
-    _grid(scope, result)
+    _check_grid(scope, result)
     return tuple(result)
 
 
@@ -116,7 +117,7 @@ def _for(scope: Scope, stmt: tree.For, rest: tuple[tree.Stmt, ...]) -> list[Stat
     try:
         values = scope.each(stmt.range, lambda bound: read_index(scope, bound))
     except Refused:
-        _inside(scope, stmt)
+        _read_body_of_wrong(scope, stmt)
         raise
     start, stop, step = num(0), values[0], num(1)
     if len(values) > 1:
@@ -136,22 +137,16 @@ def _for(scope: Scope, stmt: tree.For, rest: tuple[tree.Stmt, ...]) -> list[Stat
     if hints.parallel and not scope.in_grid:
         outer = scope.loops[-1] if scope.loops else "if"
         scope.note("nested-parallel", stmt.hints[0].span, var=stmt.var, outer=outer)
-        hints = LoopHints(**{**hints.__dict__, "parallel": False})
-    was = scope.in_grid
-    scope.in_grid = was and hints.parallel
+        hints = replace(hints, parallel=False)
     with scope.loop(stmt.var, hints.parallel):
         body = read_body(scope, stmt.body)
-    scope.in_grid = was
     return [Loop(stmt.var, start, stop, step, body, hints, stmt.span)]
 
 
-def _inside(scope: Scope, stmt: tree.For) -> None:
+def _read_body_of_wrong(scope: Scope, stmt: tree.For) -> None:
     """Resolve the body of a loop whose range is wrong, so that errors there are reported, too."""
-    hints = loop_hints(stmt.hints, scope)
-    was, scope.in_grid = scope.in_grid, scope.in_grid and hints.parallel
-    with scope.loop(stmt.var, hints.parallel):
+    with scope.loop(stmt.var, loop_hints(stmt.hints, scope).parallel):
         read_body(scope, stmt.body)
-    scope.in_grid = was
 
 
 def _if(scope: Scope, stmt: tree.If, rest: tuple[tree.Stmt, ...]) -> list[Statement]:
@@ -159,18 +154,16 @@ def _if(scope: Scope, stmt: tree.If, rest: tuple[tree.Stmt, ...]) -> list[Statem
         cond: IntExpr | None = read_condition(scope, stmt.cond)
     except Refused:
         cond = None  # errors in the branches are reported, too
-    was, scope.in_grid = scope.in_grid, False
-    with scope.block():
+    with scope.block(in_grid=False):
         then = read_body(scope, stmt.then)
-    with scope.block():
+    with scope.block(in_grid=False):
         orelse = read_body(scope, stmt.orelse)
-    scope.in_grid = was
     if cond is None:
         raise Refused
     return [If(cond, then, orelse, stmt.span)]
 
 
-def _grid(scope: Scope, body: list[Statement]) -> None:
+def _check_grid(scope: Scope, body: list[Statement]) -> None:
     """Check that parallel loops form one grid: the inner one is last, and nothing before it writes memory."""
     if not scope.in_grid:
         return
@@ -242,7 +235,7 @@ def _load(scope: Scope, stmt: tree.Move) -> Statement:
     entry = scope.find(target.id)
     if isinstance(entry, PoisonEntry):
         raise Refused
-    region = read_region(scope, stmt.source, "read")
+    region = read_region(scope, stmt.source, Touch.READ)
     if isinstance(entry, TileEntry):
         tile = writable(scope, entry, target)
         region = widened(region, tile.shape)
@@ -263,13 +256,13 @@ def _store(scope: Scope, stmt: tree.Move) -> Statement:
         what = f"{stmt.op} has no parameter '{keyword.name}'."
         remedy = f"Write {stmt.op}(tile -> Y[...]): writing past the edge writes nothing."
         raise scope.refuse("arguments", keyword.span, what=what, remedy=remedy)
-    what = "added to" if stmt.op == "atomic_add" else "written"
+    touch = Touch.ADD if stmt.op == "atomic_add" else Touch.WRITE
     try:
         operand = known_operand(scope, stmt.source)
     except Refused:
-        read_region(scope, stmt.dest, what)  # errors there are reported, too
+        read_region(scope, stmt.dest, touch)  # errors there are reported, too
         raise
-    region = read_region(scope, stmt.dest, what)
+    region = read_region(scope, stmt.dest, touch)
     region = widened(region, shape_of(operand))
     if not fits(shape_of(operand), region.shape):
         raise scope.refuse(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from kernellab.errors import counted
 from kernellab.operations.sketch import OPS, OpKind
@@ -101,27 +102,41 @@ def _index_call(scope: Scope, expr: tree.Call) -> Operand:
     return result
 
 
-def read_reduction(scope: Scope, expr: tree.Call) -> tuple[Value, tuple[int, ...], bool, tuple[IntExpr, ...]]:
-    """Return the operand of a reduction, its axes, keepdims, and the shape of the result."""
+class Reduction(NamedTuple):
+    """The arguments of a reduction, and the shape of its result."""
+
+    operand: Value
+    axes: tuple[int, ...]
+    keepdims: bool
+    shape: tuple[IntExpr, ...]
+
+    @property
+    def attrs(self) -> tuple[tuple[str, object], ...]:
+        """The attributes of the operation."""
+        return (("axes", self.axes), ("keepdims", self.keepdims))
+
+
+def read_reduction(scope: Scope, expr: tree.Call) -> Reduction:
+    """Return what a reduction reduces, and how."""
     bound = bind_arguments(scope, expr, ("x", "axis?", "keepdims?"))
     value = read_tile(scope, bound["x"], expr.func)
     shape = value.type.shape
     axes = read_axes(scope, bound.get("axis"), len(shape), expr.span)
     keepdims = read_flag(scope, bound.get("keepdims"), expr.span)
-    kept = tuple(num(1) if i in axes else d for i, d in enumerate(shape) if keepdims or i not in axes)
-    return value, axes, keepdims, kept
+    reduced = tuple(num(1) if i in axes else d for i, d in enumerate(shape) if keepdims or i not in axes)
+    return Reduction(value, axes, keepdims, reduced)
 
 
 def _reduce(scope: Scope, expr: tree.Call) -> Operand:
     name = expr.func
-    value, axes, keepdims, shape = read_reduction(scope, expr)
+    reduction = read_reduction(scope, expr)
+    value = reduction.operand
     dtype = value.type.dtype
-    attrs = (("axes", axes), ("keepdims", keepdims))
     if name in ("argmax", "argmin"):
-        if len(axes) != 1:
+        if len(reduction.axes) != 1:
             what = f"'{name}' of a tile of {len(value.type.shape)} dimensions needs one axis."
             raise scope.refuse("axis", expr.span, what=what, remedy="Write axis=.")
-        return Apply(Type(shape, DType.I64), name, (cast(value, dtype.compute),), attrs)
+        return Apply(Type(reduction.shape, DType.I64), name, (cast(value, dtype.compute),), reduction.attrs)
     if name in ("reduce_sum", "reduce_prod"):
         dtype = accumulator(dtype)
     elif name == "reduce_any":
@@ -130,7 +145,7 @@ def _reduce(scope: Scope, expr: tree.Call) -> Operand:
         dtype = dtype.compute if dtype.is_float else DType.F32
     else:
         dtype = dtype.compute
-    return Apply(Type(shape, dtype), name, (cast(value, dtype),), attrs)
+    return Apply(Type(reduction.shape, dtype), name, (cast(value, dtype),), reduction.attrs)
 
 
 def _scan(scope: Scope, expr: tree.Call) -> Operand:
@@ -175,11 +190,11 @@ def _softmax(scope: Scope, expr: tree.Call) -> Operand:
     value = cast(value, dtype)
     shape = value.type.shape
     axes = read_axes(scope, bound["axis"], len(shape), expr.span) if "axis" in bound else (len(shape) - 1,)
-    kept = Type(tuple(num(1) if i in axes else d for i, d in enumerate(shape)), dtype)
+    reduced = Type(tuple(num(1) if i in axes else d for i, d in enumerate(shape)), dtype)
     attrs = (("axes", axes), ("keepdims", True))
-    shifted = Apply(value.type, "sub", (value, Apply(kept, "reduce_max", (value,), attrs)))
+    shifted = Apply(value.type, "sub", (value, Apply(reduced, "reduce_max", (value,), attrs)))
     exps = _temporary(scope, "softmax_exp", Apply(value.type, "exp", (shifted,)), expr.span)
-    return Apply(value.type, "div", (exps, Apply(kept, "reduce_sum", (exps,), attrs)))
+    return Apply(value.type, "div", (exps, Apply(reduced, "reduce_sum", (exps,), attrs)))
 
 
 def _temporary(scope: Scope, name: str, value: Value, span: tree.Span) -> Read:
@@ -220,21 +235,22 @@ def read_factors(
 ) -> tuple[Value, Value, Type]:
     """Return both factors of a product and the type of the result."""
     left, right = scope.each((a, b), lambda factor: read_tile(scope, factor, operation))
-    x, y = left.type.shape, right.type.shape
-    if len(x) < 2 or len(y) < 2:
-        what = f"'{operation}' multiplies matrices, and a shape here is {show(x if len(x) < 2 else y)}."
+    left_shape, right_shape = left.type.shape, right.type.shape
+    if len(left_shape) < 2 or len(right_shape) < 2:
+        vector = left_shape if len(left_shape) < 2 else right_shape
+        what = f"'{operation}' multiplies matrices, and a shape here is {show(vector)}."
         remedy = "Add a dimension with x[None, :], or write reduce_sum(a * b, axis=...)."
         raise scope.refuse("shape-mismatch", span, what=what, remedy=remedy)
-    batch = broadcast(x[:-2], y[:-2])
-    if batch is None or not affine.equal(x[-1], y[-2]):
-        what = f"'{operation}' cannot multiply {show(x)} and {show(y)}."
+    batch = broadcast(left_shape[:-2], right_shape[:-2])
+    if batch is None or not affine.equal(left_shape[-1], right_shape[-2]):
+        what = f"'{operation}' cannot multiply {show(left_shape)} and {show(right_shape)}."
         remedy = "The last dimension of the first must be the last but one of the second."
         raise scope.refuse("shape-mismatch", span, what=what, remedy=remedy)
     if left.type.dtype is not right.type.dtype and not {left.type.dtype, right.type.dtype} <= FLOAT8:
         both = promote(left.type.dtype, right.type.dtype)
         left, right = cast(left, both), cast(right, both)
     dtype = gemm_accumulator(left.type.dtype, right.type.dtype)
-    return left, right, Type((*batch, x[-2], y[-1]), dtype)
+    return left, right, Type((*batch, left_shape[-2], right_shape[-1]), dtype)
 
 
 def _dot(scope: Scope, expr: tree.Call) -> Operand:
@@ -244,24 +260,15 @@ def _dot(scope: Scope, expr: tree.Call) -> Operand:
     return Apply(result, "dot", (a, b), (("precision", precision),))
 
 
-def _where_call(scope: Scope, expr: tree.Call) -> Operand:
-    bound = bind_arguments(scope, expr, ("cond", "a", "b"))
-    return pointwise(
-        scope,
-        "where",
-        scope.each((bound[p] for p in ("cond", "a", "b")), lambda operand: read_operand(scope, operand)),
-        expr.span,
-    )
+def _with_named_operands(*parameters: str) -> Rule:
+    """Return the rule of a pointwise operation whose operands have these names."""
 
+    def rule(scope: Scope, expr: tree.Call) -> Operand:
+        bound = bind_arguments(scope, expr, parameters)
+        operands = scope.each((bound[p] for p in parameters), lambda operand: read_operand(scope, operand))
+        return pointwise(scope, expr.func, operands, expr.span)
 
-def _clamp(scope: Scope, expr: tree.Call) -> Operand:
-    bound = bind_arguments(scope, expr, ("x", "min", "max"))
-    return pointwise(
-        scope,
-        "clamp",
-        scope.each((bound[p] for p in ("x", "min", "max")), lambda operand: read_operand(scope, operand)),
-        expr.span,
-    )
+    return rule
 
 
 def _opaque(scope: Scope, expr: tree.Call) -> Operand:
@@ -269,7 +276,8 @@ def _opaque(scope: Scope, expr: tree.Call) -> Operand:
     scope.opaque.add(expr.func)
     bound = bind_arguments(scope, expr, tuple(p.name for p in declared.params))
     values = []
-    formal: dict[str, IntExpr] = {}
+    #: name in a declared parameter's shape -> the argument's extent
+    extents: dict[str, IntExpr] = {}
     for param in declared.params:
         value = read_value(scope, bound[param.name], read_dtype(scope, tree.Name(param.dtype, param.span)))
         if len(value.type.shape) != len(param.shape):
@@ -277,10 +285,10 @@ def _opaque(scope: Scope, expr: tree.Call) -> Operand:
             raise scope.refuse("shape-mismatch", expr.span, what=what, remedy="Give a tile of that rank.")
         for dim, extent in zip(param.shape, value.type.shape, strict=True):
             if isinstance(dim, tree.Name):
-                formal.setdefault(dim.id, extent)
+                extents.setdefault(dim.id, extent)
         values.append(value)
     with scope.block():
-        for name, extent in formal.items():
+        for name, extent in extents.items():
             scope.bind(name, LetEntry(extent))
         shape = read_shape(scope, tree.List(declared.result_shape, declared.span))
     dtype = read_dtype(scope, tree.Name(declared.result_dtype, declared.span))
@@ -302,7 +310,7 @@ _NO_VALUE: Mapping[str, tuple[str, str]] = {
 _INDEX_CALLS = frozenset(("min", "max", "ceil"))
 _BY_NAME: Mapping[str, Rule] = {
     **SHAPES, "gemm": _gemm_alone, "cast": _cast, "bitcast": _bitcast, "softmax": _softmax, "dot": _dot,
-    "where": _where_call, "clamp": _clamp, "associative_scan": _associative,
+    "where": _with_named_operands("cond", "a", "b"), "clamp": _with_named_operands("x", "min", "max"), "associative_scan": _associative,
 }  # fmt: skip
 _BY_KIND: Mapping[OpKind, Rule] = {OpKind.REDUCE: _reduce, OpKind.SCAN: _scan}
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernellab.sketch.program.ints import IntExpr, num
-from kernellab.sketch.program.program import Apply, DType, Index, Point, Range, Scatter, Tensor, Type, Value
+from kernellab.sketch.program.program import Apply, DType, Index, Point, Range, Scatter, Tensor, Touch, Type, Value
 from kernellab.sketch.resolve.expr import known_operand, newaxis, read_operand
 from kernellab.sketch.resolve.operands import Operand, Weak, broadcast, fits, shape_of, show, typed
 from kernellab.sketch.resolve.place import read_index_item, read_tensor, wrong_rank
@@ -18,6 +19,16 @@ from kernellab.sketch.resolve.scope import Scope, TileEntry
 from kernellab.sketch.syntax import tree, walk
 
 Shape = tuple[IntExpr, ...]
+
+
+class _TileIndex(NamedTuple):
+    """An index that is an integer tile, or a number that was computed."""
+
+    operand: Operand
+
+
+#: one index as it is written
+_Item = _TileIndex | Point | Range
 
 
 @dataclass(frozen=True)
@@ -36,7 +47,7 @@ class Picked:
 def gathered(scope: Scope, stmt: tree.Move) -> Value:
     """Return the value that ``gather(X[...] -> tile, pad=)`` reads."""
     pad = _pad(scope, stmt)
-    picked = _picked(scope, stmt.source, "read", stmt)
+    picked = _picked(scope, stmt.source, Touch.READ, stmt)
     attrs = (("tensor", picked.tensor), ("items", picked.items), ("pad", pad))
     return Apply(Type(picked.shape, picked.tensor.dtype), "gather", picked.index, attrs)
 
@@ -53,7 +64,7 @@ def scattered(scope: Scope, stmt: tree.Move) -> Scatter:
             raise scope.refuse("arguments", keyword.span, what=what, remedy=remedy)
         promised[keyword.name] = keyword.value.value
     operand = known_operand(scope, stmt.source)
-    picked = _picked(scope, stmt.dest, "added to" if add else "written", stmt)
+    picked = _picked(scope, stmt.dest, Touch.ADD if add else Touch.WRITE, stmt)
     if not fits(shape_of(operand), picked.shape):
         raise scope.refuse(
             "shape-mismatch", stmt.span,
@@ -66,10 +77,10 @@ def scattered(scope: Scope, stmt: tree.Move) -> Scatter:
         picked.items,
         picked.shape,
         typed(operand, picked.tensor.dtype),
-        add,
-        promised["unique"],
-        promised["whole"],
-        stmt.span,
+        add=add,
+        unique=promised["unique"],
+        whole=promised["whole"],
+        span=stmt.span,
     )
 
 
@@ -91,21 +102,21 @@ def _pad(scope: Scope, stmt: tree.Move) -> float:
     return pad
 
 
-def _picked(scope: Scope, expr: tree.Expr, what: str, stmt: tree.Move) -> Picked:
+def _picked(scope: Scope, expr: tree.Expr, touch: Touch, stmt: tree.Move) -> Picked:
     if not isinstance(expr, tree.Subscript):
         message = f"{stmt.op} needs an index for each dimension."
         raise scope.refuse("arguments", expr.span, what=message, remedy="Write X[ids, 0:D].")
-    tensor = read_tensor(scope, expr, what)
+    tensor = read_tensor(scope, expr, touch)
     if len(expr.items) != len(tensor.shape):
         raise wrong_rank(scope, expr, tensor, len(expr.items))
-    parts: list[tuple[Operand | None, Point | Range | None]] = []
+    items: list[_Item] = []
     for item, dim in zip(expr.items, tensor.shape, strict=True):
         if isinstance(item, (tree.Slice, tree.NewAxis)):
-            parts.append((None, read_index_item(scope, item, dim, expr.span)))
+            items.append(read_index_item(scope, item, dim, expr.span))
             continue
         operand = read_operand(scope, item)
         if isinstance(operand, IntExpr):
-            parts.append((operand, Point(operand)))
+            items.append(Point(operand))
             continue
         if isinstance(operand, Weak) and not operand.is_float:
             operand = operand.build(DType.I64)
@@ -113,53 +124,52 @@ def _picked(scope: Scope, expr: tree.Expr, what: str, stmt: tree.Move) -> Picked
             kind = "a float" if isinstance(operand, Weak) else operand.type.dtype.value
             message = f"An index into '{tensor.name}' is {kind}."
             raise scope.refuse("dtype", item.span, what=message, remedy="Index with an integer tile: cast(x, i64).")
-        parts.append((operand, None))
-    return _aligned(scope, tensor, parts, expr.span)
+        items.append(_TileIndex(operand))
+    return _aligned(scope, tensor, items, expr.span)
 
 
 def _is_integer(dtype: DType) -> bool:
     return not dtype.is_float and dtype is not DType.BOOL
 
 
-def _aligned(
-    scope: Scope, tensor: Tensor, parts: Sequence[tuple[Operand | None, Point | Range | None]], span: tree.Span
-) -> Picked:
+def _aligned(scope: Scope, tensor: Tensor, items: Sequence[_Item], span: tree.Span) -> Picked:
     """Return every index as a value that broadcasts to the common shape."""
-    together: Shape = ()
-    for operand, item in parts:
-        if operand is None or item is not None:
+    tiles_shape: Shape = ()
+    for item in items:
+        if not isinstance(item, _TileIndex):
             continue
-        both = broadcast(together, shape_of(operand))
+        both = broadcast(tiles_shape, shape_of(item.operand))
         if both is None:
-            shapes = f"{show(together)} and {show(shape_of(operand))}"
+            shapes = f"{show(tiles_shape)} and {show(shape_of(item.operand))}"
             message = f"The indices into '{tensor.name}' have shapes {shapes}, which do not broadcast."
             raise scope.refuse("shape-mismatch", span, what=message, remedy="Add dimensions with ids[:, None].")
-        together = both
+        tiles_shape = both
     shape: list[IntExpr] = []
-    #: number of the result's dimensions up to the end of each part's dimensions
+    #: number of the result's dimensions up to the end of each index's; all tiles are where the first one is
     ends: list[int] = []
-    first = next((i for i, (o, item) in enumerate(parts) if o is not None and item is None), -1)
-    tiles_end = 0
-    for i, (_, item) in enumerate(parts):
-        if i == first:
-            shape += together
-            tiles_end = len(shape)
-        elif isinstance(item, Range):
+    tiles_end: int | None = None
+    for item in items:
+        if isinstance(item, Range):
             shape.append(item.extent)
+        elif isinstance(item, _TileIndex) and tiles_end is None:
+            shape += tiles_shape
+            tiles_end = len(shape)
         ends.append(len(shape))
     index = []
-    for (operand, item), end in zip(parts, ends, strict=True):
+    for item, end in zip(items, ends, strict=True):
         if isinstance(item, Point):
             index.append(typed(item.at, DType.I64))
             continue
-        value = _positions(item) if isinstance(item, Range) else typed(operand, DType.I64)  # type: ignore[arg-type]
+        value = _positions(item) if isinstance(item, Range) else typed(item.operand, DType.I64)
         rank = len(value.type.shape)
-        trailing = len(shape) - (end if item is not None else tiles_end)
+        trailing = len(shape) - (end if isinstance(item, Range) or tiles_end is None else tiles_end)
         index.append(newaxis(value, tuple(range(rank, rank + trailing))) if rank else value)
-    return Picked(tensor, tuple(index), tuple(item for _, item in parts), tuple(shape))
+    written_items = tuple(None if isinstance(item, _TileIndex) else item for item in items)
+    return Picked(tensor, tuple(index), written_items, tuple(shape))
 
 
 def _positions(item: Range) -> Value:
+    """Return the indices of a slice as a vector."""
     kind = Type((item.extent,), DType.I64)
     if item.step.is_one:
         return Apply(kind, "arange", (), (("start", item.start),))

@@ -14,12 +14,14 @@ from kernellab.sketch.program.program import DType
 from kernellab.sketch.resolve.operands import accumulator, common, gemm_accumulator
 from kernellab.sketch.resolve.scope import Names
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import destination
 
 #: a dtype, "int" or "float" for a weak number, None when it is not known
 Kind = Union[DType, str, None]
 _DTYPES = {d.value: d for d in DType}
-_TRUTHS = frozenset(("<", "<=", ">", ">=", "==", "!=", "and", "or"))
+_CONDITIONS = frozenset(("<", "<=", ">", ">=", "==", "!=", "and", "or"))
 _KEEP = frozenset(("transpose", "reshape", "broadcast", "newaxis"))
+#: most rounds, each of which resolves tiles that depend on those of the round before; chosen, not measured
 _ROUNDS = 4
 
 
@@ -27,16 +29,16 @@ def infer(body: tuple[tree.Stmt, ...], names: Names) -> dict[int, DType]:
     """Return the dtype of each alloc and first assignment without one, by id of the statement."""
     walk = _Walk(names)
     for _ in range(_ROUNDS):
-        before = dict(walk.found)
+        before = dict(walk.kinds)
         walk.unknown = 0
         walk.blocks = [{}]
         walk.body(body)
-        if not walk.unknown or walk.found == before:
+        if not walk.unknown or walk.kinds == before:
             break
-    return {key: kind if isinstance(kind, DType) else _alone(kind) for key, kind in walk.found.items()}
+    return {key: kind if isinstance(kind, DType) else _default_dtype(kind) for key, kind in walk.kinds.items()}
 
 
-def _alone(kind: Kind) -> DType:
+def _default_dtype(kind: Kind) -> DType:
     return DType.I64 if kind == "int" else DType.F32
 
 
@@ -52,9 +54,13 @@ class _Tile:
 
 
 class _Walk:
+    """Goes through the statements of one body in order, with the tiles that are visible."""
+
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.found: dict[int, Kind] = {}
+        #: id of an alloc or first assignment without a dtype -> what is known of it
+        self.kinds: dict[int, Kind] = {}
+        #: writes of an unknown dtype in this round
         self.unknown = 0
         self.blocks: list[dict[str, _Tile]] = [{}]
 
@@ -89,14 +95,14 @@ class _Walk:
     def _alloc(self, stmt: tree.Assign, call: tree.Call) -> None:
         keywords = {k.name: k.value for k in call.keywords}
         dtype = call.args[1] if len(call.args) > 1 else keywords.get("dtype")
-        kind: Kind = _DTYPES.get(_word(dtype)) if dtype is not None else self.found.get(id(stmt))
+        kind: Kind = _DTYPES.get(_word(dtype)) if dtype is not None else self.kinds.get(id(stmt))
         hints = keywords.get("llm_hint")
         words = hints.items if isinstance(hints, tree.List) else (hints,)
         accumulates = any(isinstance(w, tree.Str) and w.value == "accumulator" for w in words)
         tile = _Tile(id(stmt) if dtype is None else None, kind, accumulates)
         self.blocks[-1][stmt.targets[0].id] = tile
         if dtype is None:
-            self.found.setdefault(id(stmt), None)
+            self.kinds.setdefault(id(stmt), None)
 
     def _move(self, stmt: tree.Move) -> None:
         if stmt.op not in ("load", "gather") or not isinstance(stmt.dest, tree.Name):
@@ -108,11 +114,10 @@ class _Walk:
 
     def _call(self, stmt: tree.CallStmt) -> None:
         call = stmt.call
-        named = [k.value for k in call.keywords if k.name == "dst"]
-        dest = named[0] if named else (call.args[-1] if call.args else None)
+        dest = destination(call)
         if not isinstance(dest, tree.Name):
             return
-        args = call.args if named else call.args[:-1]
+        args = tuple(arg for arg in call.args if arg is not dest)
         self._write(dest.id, lambda: self._call_kind(call.func, args, call), id(stmt))
 
     def _write(self, name: str, kind: Callable[[], Kind], key: int) -> None:
@@ -123,23 +128,24 @@ class _Walk:
                 self.blocks[-1][name] = _Tile(None, value)
                 return
             # weak or unknown: a later write decides
-            self.blocks[-1][name] = _Tile(key, self.found.get(key, value))
-            self.found.setdefault(key, value)
+            self.blocks[-1][name] = _Tile(key, self.kinds.get(key, value))
+            self.kinds.setdefault(key, value)
             self.unknown += value is None
             return
         if tile.key is None or isinstance(tile.kind, DType):
             return
-        own, tile.kind = tile.kind, None
+        # a read of the tile in its own update does not count
+        earlier, tile.kind = tile.kind, None
         value = kind()
-        tile.kind = own
+        tile.kind = earlier
         if isinstance(value, DType):
             tile.kind = accumulator(value) if tile.accumulates else value
-            self.found[tile.key] = tile.kind
+            self.kinds[tile.key] = tile.kind
         elif value is None:
             self.unknown += 1
-        elif own is None or value == "float":
+        elif earlier is None or value == "float":
             tile.kind = value
-            self.found[tile.key] = value
+            self.kinds[tile.key] = value
 
     def _find(self, name: str) -> _Tile | None:
         for block in reversed(self.blocks):
@@ -158,7 +164,7 @@ class _Walk:
         return DType.BOOL if expr.op == "not" else self._common([self.kind(expr.operand)])
 
     def _binary(self, expr: tree.Binary) -> Kind:
-        if expr.op in _TRUTHS:
+        if expr.op in _CONDITIONS:
             return DType.BOOL
         kinds = [self.kind(expr.left), self.kind(expr.right)]
         return self._floated(kinds) if expr.op == "/" else self._common(kinds)

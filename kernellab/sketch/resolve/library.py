@@ -16,7 +16,7 @@ from kernellab.sketch.program.library import (
     SettingKind,
     same_extent,
 )
-from kernellab.sketch.program.program import LibraryCall, SettingValue, Tensor, TensorRole, Whole
+from kernellab.sketch.program.program import LibraryCall, SettingValue, Tensor, TensorRole, Touch, Whole
 from kernellab.sketch.resolve.arguments import bind_arguments, read_flag, read_word
 from kernellab.sketch.resolve.expr import read_index
 from kernellab.sketch.resolve.operands import show
@@ -68,12 +68,12 @@ def _call(scope: Scope, op: LibraryOp, call: tree.Call, stmt: tree.Assign) -> Li
         what = f"'{target.id}' is not a tensor, and a library call writes a whole tensor."
         remedy = nearest(target.id, scope.names.tensors) or "Declare it under tensors:."
         raise scope.refuse("library", target.span, what=what, remedy=remedy)
-    out = read_tensor(scope, target, "written")
+    out = read_tensor(scope, target, Touch.WRITE)
     settings = tuple((s.name, _setting(scope, call, s, bound.get(s.name))) for s in op.settings)
     precision = read_word(scope, bound.get("precision"), PRECISIONS, "precision of a library call")
-    _dtypes(scope, call, operands, out, op.free)
+    _check_tensors(scope, call, operands, out, op.free)
     if op.free:
-        _read_all(scope, call, str(dict(settings)["call"]), len(operands))
+        _check_operands(scope, call, str(dict(settings)["call"]), len(operands))
         return LibraryCall(op.name, out, operands, settings, precision, stmt.span)
     try:
         shape = op.shape([o.shape for o in operands], dict(settings))
@@ -88,7 +88,7 @@ def _call(scope: Scope, op: LibraryOp, call: tree.Call, stmt: tree.Assign) -> Li
 def _operand(scope: Scope, expr: tree.Expr) -> Whole:
     """Return a tensor by its name, or transposed: ``transpose(X)``, ``transpose(X, [1, 0, 2])``."""
     if isinstance(expr, tree.Name):
-        tensor = read_tensor(scope, expr, "read")
+        tensor = read_tensor(scope, expr, Touch.READ)
         return Whole(tensor, tuple(range(len(tensor.shape))))
     if not isinstance(expr, tree.Call) or expr.func != "transpose":
         what = "A library call takes whole tensors."
@@ -122,8 +122,8 @@ def _setting(scope: Scope, call: tree.Call, setting: Setting, argument: tree.Exp
             return float(argument.value)
         what = f"{setting.name} of {call.func} is a number."
         raise scope.refuse("arguments", argument.span, what=what, remedy=f"Write {setting.name}=0.125.")
-    several = isinstance(argument, tree.List) and setting.kind is SettingKind.INTS
-    items = argument.items if several and isinstance(argument, tree.List) else (argument,)
+    is_list = isinstance(argument, tree.List) and setting.kind is SettingKind.INTS
+    items = argument.items if is_list and isinstance(argument, tree.List) else (argument,)
     numbers = tuple(_number(scope, item, f"{setting.name} of {call.func}") for item in items)
     if min(numbers, default=setting.least) < setting.least:
         what = f"{setting.name} of {call.func} is {min(numbers)}, and is {setting.least} or more."
@@ -146,7 +146,7 @@ def _text(scope: Scope, call: tree.Call, argument: tree.Expr) -> str:
     return argument.value
 
 
-def _read_all(scope: Scope, call: tree.Call, text: str, count: int) -> None:
+def _check_operands(scope: Scope, call: tree.Call, text: str, count: int) -> None:
     """Refuse operands that the text does not use, and operands in the text that are missing."""
     names = operands_of(read_call(text))
     if names != set(range(count)):
@@ -163,7 +163,8 @@ def _number(scope: Scope, expr: tree.Expr, what: str) -> int:
     return index.value
 
 
-def _dtypes(scope: Scope, call: tree.Call, operands: tuple[Whole, ...], out: Tensor, free: bool) -> None:
+def _check_tensors(scope: Scope, call: tree.Call, operands: tuple[Whole, ...], out: Tensor, free: bool) -> None:
+    """Refuse a result in the caller's tensor or an operand's, and, unless the dtypes are ``free``, several dtypes."""
     if out.role is TensorRole.INOUT:
         what = f"{call.func} would write into the caller's tensor '{out.name}'."
         raise scope.refuse("library", call.span, what=what, remedy="Give the result a separate tensor: out or temp.")

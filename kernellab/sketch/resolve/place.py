@@ -1,20 +1,21 @@
-"""Resolves places in tensors: the tensor, its rectangle, and whether it may be read or written."""
+"""Resolves places in tensors, such as ``X[i, 0:64]``: the tensor, its rectangle, and whether its role allows the
+access."""
 
 from __future__ import annotations
 
 from kernellab.errors import counted
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, int_op, num
-from kernellab.sketch.program.program import Point, Range, Region, Tensor, TensorRole
+from kernellab.sketch.program.program import Point, Range, Region, Tensor, TensorRole, Touch
 from kernellab.sketch.resolve.expr import check_fixed, read_index
 from kernellab.sketch.resolve.scope import PoisonEntry, Refused, Scope, TileEntry
 from kernellab.sketch.syntax import tree, walk
 from kernellab.sketch.syntax.messages import nearest
 
 
-def read_region(scope: Scope, expr: tree.Expr, what: str) -> Region:
+def read_region(scope: Scope, expr: tree.Expr, touch: Touch) -> Region:
     """Return the rectangle of a tensor that ``expr`` names: a name alone is the whole tensor."""
-    tensor = read_tensor(scope, expr, what)
+    tensor = read_tensor(scope, expr, touch)
     items: tuple[tree.Expr | tree.Slice | tree.NewAxis, ...]
     items = expr.items if isinstance(expr, tree.Subscript) else (tree.Slice(),) * len(tensor.shape)
     if len(items) != len(tensor.shape):
@@ -24,8 +25,8 @@ def read_region(scope: Scope, expr: tree.Expr, what: str) -> Region:
     return Region(tensor, index)
 
 
-def read_tensor(scope: Scope, expr: tree.Expr, what: str) -> Tensor:
-    """Return the tensor of ``expr``, and record it as ``what`` (read, written, added to)."""
+def read_tensor(scope: Scope, expr: tree.Expr, touch: Touch) -> Tensor:
+    """Return the tensor of ``expr``, and record that it is read, written or added to."""
     named = walk.tensor_of(expr)
     if named is None:
         raise scope.refuse("arguments", expr.span, what="This is not a part of a tensor.", remedy="Write X[...].")
@@ -40,21 +41,24 @@ def read_tensor(scope: Scope, expr: tree.Expr, what: str) -> Tensor:
             "unknown-name", named.span, name=named.id,
             remedy=nearest(named.id, scope.names.tensors) or "Declare it under tensors:.",
         )  # fmt: skip
-    _role(scope, tensor, what, named.span)
+    _record(scope, tensor, touch, named.span)
     return tensor
 
 
-def _role(scope: Scope, tensor: Tensor, what: str, span: tree.Span) -> None:
-    if what == "read":
-        if tensor.role is TensorRole.OUT:
-            remedy = "Declare it inout, or temp when a later sketch reads it."
-            scope.note("role", span, name=tensor.name, role="out", what=what, remedy=remedy)
+#: what is done to a tensor, in words
+_WORDS = {Touch.READ: "read", Touch.WRITE: "written", Touch.ADD: "added to"}
+
+
+def _record(scope: Scope, tensor: Tensor, touch: Touch, span: tree.Span) -> None:
+    """Record the access of ``tensor``; one that its role does not allow is reported."""
+    if touch is Touch.READ:
+        refused, remedy = TensorRole.OUT, "Declare it inout, or temp when a later sketch reads it."
         scope.reads.add(tensor.name)
     else:
-        if tensor.role is TensorRole.IN:
-            remedy = "Declare it out, inout, or temp."
-            scope.note("role", span, name=tensor.name, role="in", what=what, remedy=remedy)
+        refused, remedy = TensorRole.IN, "Declare it out, inout, or temp."
         scope.writes.add(tensor.name)
+    if tensor.role is refused:
+        scope.note("role", span, name=tensor.name, role=refused.value, what=_WORDS[touch], remedy=remedy)
 
 
 def wrong_rank(scope: Scope, expr: tree.Expr, tensor: Tensor, count: int) -> Refused:
@@ -97,7 +101,6 @@ def widened(region: Region, shape: tuple[IntExpr, ...]) -> Region:
     slices of one element."""
     if region.shape or not shape or not all(d.is_one for d in shape):
         return region
-    count = min(len(shape), len(region.index))
-    kept = region.index[: len(region.index) - count]
-    points = [i for i in region.index[len(kept) :] if isinstance(i, Point)]
-    return Region(region.tensor, (*kept, *(Range(p.at, num(1), num(1)) for p in points)))
+    first = max(0, len(region.index) - len(shape))
+    ranges = (Range(item.at, num(1), num(1)) for item in region.index[first:] if isinstance(item, Point))
+    return Region(region.tensor, (*region.index[:first], *ranges))

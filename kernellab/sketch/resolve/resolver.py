@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 from kernellab.records import Diagnostic
 from kernellab.sketch.program import affine
-from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.ints import IntExpr, IntKind, product
 from kernellab.sketch.program.program import Constexpr, DType, Kernel, Program, Statement, Tensor, TensorRole
 from kernellab.sketch.resolve.arguments import read_dtype
 from kernellab.sketch.resolve.body import read_body
@@ -37,6 +36,8 @@ def resolve(file: tree.SketchFile, text: str, readings: Readings | None = None) 
 
 
 class _FileResolver:
+    """Resolves one file: the declarations of all sketches, in order, and each sketch's body."""
+
     def __init__(self, file: tree.SketchFile, text: str, readings: Readings) -> None:
         self.file = file
         self.readings = readings
@@ -48,7 +49,9 @@ class _FileResolver:
         self.constexprs: dict[str, Constexpr] = {}
         self.opaques: dict[str, tree.OpaqueDecl] = {}
         self.requires: list[IntExpr] = []
+        #: name -> the first sketch that declares it
         self.declared_in: dict[str, str] = {}
+        #: names that are an index or an extent in some sketch
         self.index_names: set[str] = set()
         self.opaque_used: set[str] = set()
 
@@ -64,13 +67,13 @@ class _FileResolver:
         )
         program = Program(
             kernels,
-            tuple(self.symbols),
-            tuple(self.tensors.values()),
-            tuple(self.constexprs.values()),
-            tuple(self.requires),
-            self.text,
-            tuple(sorted(self.opaque_used)),
-            tuple(self.sizes.items()),
+            symbols=tuple(self.symbols),
+            tensors=tuple(self.tensors.values()),
+            constexprs=tuple(self.constexprs.values()),
+            requires=tuple(self.requires),
+            text=self.text,
+            opaque=tuple(sorted(self.opaque_used)),
+            sizes=tuple(self.sizes.items()),
         )
         return program, self.faults
 
@@ -201,7 +204,7 @@ class _FileResolver:
         tensor = Tensor(item.name, shape, dtype, role, item.span)
         scope.names.tensors[item.name] = tensor if declared is None else replace(tensor, role=declared.role)
         if declared is not None:
-            same = declared.dtype is dtype and affine.equal(_elements(declared), _elements(tensor))
+            same = declared.dtype is dtype and affine.equal(product(declared.shape), product(tensor.shape))
             if not same or (item.role is not None and item.role != declared.role.value):
                 other = self.declared_in[item.name]
                 self._note("conflicting-declaration", item.span, name=item.name, other=other)
@@ -277,15 +280,12 @@ def _poison(scope: Scope, item: object) -> None:
         scope.poison(name)
 
 
-def _elements(tensor: Tensor) -> IntExpr:
-    return reduce(lambda a, b: int_op("*", a, b), tensor.shape, num(1))
-
-
-# -- nests -------------------------------------------------------------------------------------------------------------
+# -- loops with the same variable -------------------------------------------------------------------------------------------------------------
 
 
 def distinct(body: tuple[tree.Stmt, ...]) -> tuple[tree.Stmt, ...]:
-    """Return ``body`` with the variables of such loops renamed; ``body`` itself if there is none."""
+    """Return ``body`` with other variables in sequential loops that have the variable of a parallel loop: a program's
+    statements before an inner parallel loop run inside it. ``body`` itself if there is none."""
     grid = [loop.var for loop in walk.statements(body) if isinstance(loop, tree.For) and _is_parallel(loop)]
     if not any(isinstance(s, tree.For) and not _is_parallel(s) and s.var in grid for s in walk.statements(body)):
         return body

@@ -17,7 +17,7 @@ from kernellab.sketch.resolve.operands import Operand
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.messages import Nearest, diagnostic_at, nearest
 
-Given = TypeVar("Given")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -82,15 +82,15 @@ class Readings:
 
     def __init__(self, most: int = 8192) -> None:
         self._most = most
-        self._found: dict[tree.Expr, Reading] = {}
+        self._readings: dict[tree.Expr, Reading] = {}
 
     def get(self, expr: tree.Expr) -> Reading | None:
-        return self._found.get(expr)
+        return self._readings.get(expr)
 
     def keep(self, expr: tree.Expr, reading: Reading) -> None:
-        if len(self._found) >= self._most:
-            self._found.clear()
-        self._found[expr] = reading
+        if len(self._readings) >= self._most:
+            self._readings.clear()
+        self._readings[expr] = reading
 
 
 class Scope:
@@ -114,13 +114,16 @@ class Scope:
         self.blocks: list[dict[str, Entry]] = [{}]
         #: names of tiles of closed blocks, for the message "unknown name"
         self.ended: dict[str, int] = {}
+        #: the variables of the parallel loops, and of all loops, around the current statement
         self.parallel: list[str] = []
         self.loops: list[str] = []
-        #: the span of the current statement
+        #: the line of the current statement
         self.line = 0
+        #: statements that the current one needs before it
         self.pending: list[Statement] = []
         self.reads: set[str] = set()
         self.writes: set[str] = set()
+        #: opaque operations that are used
         self.opaque: set[str] = set()
         self._uids: set[str] = set()
 
@@ -134,7 +137,7 @@ class Scope:
         self.note(rule, span, **fields)
         return Refused()
 
-    def each(self, items: Iterable[Given], read: Callable[[Given], Result]) -> list[Result]:
+    def each(self, items: Iterable[Item], read: Callable[[Item], Result]) -> list[Result]:
         """Return ``read`` of each item. A wrong one does not hide the others: all are read, then Refused is raised."""
         results, refused = [], False
         for item in items:
@@ -178,9 +181,13 @@ class Scope:
         if "." in name:
             return self.refuse("unknown-operation", span, name=name, remedy=_as_call(name) or _near_library(name))
         operations = [*OPS, "alloc", "load", "store", "atomic_add", *self.names.opaques]
-        over = reduction(name)
-        other = f"Write {over}(tile, axis=...)." if over else f"Write {_OF_TORCH.get(name)}."
-        remedy = other if over or name in _OF_TORCH else nearest(name, operations) or f"Write {_UNKNOWN}"
+        remedy: str | Nearest
+        if reduced := reduction(name):
+            remedy = f"Write {reduced}(tile, axis=...)."
+        elif name in _OF_TORCH:
+            remedy = f"Write {_OF_TORCH[name]}."
+        else:
+            remedy = nearest(name, operations) or f"Write {_UNKNOWN}"
         at = tree.Span(span.line, span.col, span.line, span.col + len(name))
         return self.refuse("unknown-operation", at, name=name, remedy=remedy)
 
@@ -206,18 +213,23 @@ class Scope:
         return uid
 
     @contextmanager
-    def block(self) -> Iterator[None]:
+    def block(self, in_grid: bool = True) -> Iterator[None]:
+        """Inside, names are those of an inner block; ``in_grid``: it may be a part of the grid, if the outer one is."""
+        outer_in_grid = self.in_grid
+        self.in_grid = outer_in_grid and in_grid
         self.blocks.append({})
         try:
             yield
         finally:
+            self.in_grid = outer_in_grid
             self.ended.update(
                 {n: e.line for n, e in self.blocks.pop().items() if isinstance(e, (TileEntry, PoisonEntry))}
             )
 
     @contextmanager
     def loop(self, var: str, is_parallel: bool) -> Iterator[None]:
-        with self.block():
+        """Inside, ``var`` is the variable of one more loop."""
+        with self.block(in_grid=is_parallel):
             self.bind(var, LoopEntry(IntExpr(IntKind.LOOP, name=var)))
             self.loops.append(var)
             if is_parallel:
@@ -255,11 +267,11 @@ def _near_library(name: str) -> str | Nearest:
     member = name.rpartition(".")[2]
     if not name.startswith(PREFIX) and member not in LIBRARY:
         return f"Operations are called by their names alone: write {_UNKNOWN}"
-    near = [member] if member in LIBRARY else difflib.get_close_matches(member, LIBRARY, n=3, cutoff=0.5)
-    if len(near) == 1:
-        return Nearest(name, f"{PREFIX}{near[0]}")
-    if near:
-        return "Did you mean " + " or ".join(f"'{PREFIX}{op}'" for op in near) + "?"
+    similar = [member] if member in LIBRARY else difflib.get_close_matches(member, LIBRARY, n=3, cutoff=0.5)
+    if len(similar) == 1:
+        return Nearest(name, f"{PREFIX}{similar[0]}")
+    if similar:
+        return "Did you mean " + " or ".join(f"'{PREFIX}{op}'" for op in similar) + "?"
     return f"Known: {', '.join(f'{PREFIX}{op}' for op in LIBRARY)}."
 
 

@@ -6,6 +6,7 @@ Operations with two results too: ``mean, var = welford(x)``, ``values, order = s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr
@@ -19,7 +20,6 @@ from kernellab.sketch.program.program import (
     Statement,
     Tile,
     Type,
-    Value,
 )
 from kernellab.sketch.resolve.arguments import bind_arguments, read_axis, read_dtype, read_flag, read_tile, read_word
 from kernellab.sketch.resolve.call import PRECISIONS, read_factors, read_reduction
@@ -117,11 +117,8 @@ def read_gemm(scope: Scope, call: tree.Call) -> Statement:
     bound = bind_arguments(scope, inner, ("a", "b", "acc", "precision?"))
     target = bound["acc"]
     if not isinstance(target, tree.Name):
-        what, remedy = (
-            "gemm adds to a tile.",
-            'Write gemm(a, b, acc) with acc = alloc([...], llm_hint=["init_zero"]).',
-        )
-        raise scope.refuse("arguments", target.span, what=what, remedy=remedy)
+        remedy = 'Write gemm(a, b, acc) with acc = alloc([...], llm_hint=["init_zero"]).'
+        raise scope.refuse("arguments", target.span, what="gemm adds to a tile.", remedy=remedy)
     entry = scope.find(target.id)
     if isinstance(entry, PoisonEntry):
         raise Refused
@@ -156,11 +153,12 @@ def welford(scope: Scope, targets: tuple[tree.Name, ...], call: tree.Call, stmt:
     if len(targets) != 2:
         what = "welford gives two results."
         raise scope.refuse("arguments", stmt.span, what=what, remedy="Write mean, var = welford(x, axis=0).")
-    value, axes, keepdims, shape = read_reduction(scope, call)
-    dtype = value.type.dtype.compute if value.type.dtype.is_float else DType.F32
-    attrs = (("axes", axes), ("keepdims", keepdims))
-    types = (Type(shape, dtype), Type(shape, dtype))
-    return several(scope, targets, types, "welford", cast(value, dtype), attrs, stmt, spreads=True)
+    reduction = read_reduction(scope, call)
+    operand = reduction.operand
+    dtype = operand.type.dtype.compute if operand.type.dtype.is_float else DType.F32
+    types = (Type(reduction.shape, dtype), Type(reduction.shape, dtype))
+    operation = MultiAssign((), "welford", (cast(operand, dtype),), reduction.attrs, (), stmt.span)
+    return several(scope, targets, types, operation, spreads=True)
 
 
 def sorted_pair(scope: Scope, targets: tuple[tree.Name, ...], call: tree.Call, stmt: tree.Stmt) -> list[Statement]:
@@ -176,29 +174,23 @@ def sorted_pair(scope: Scope, targets: tuple[tree.Name, ...], call: tree.Call, s
     if name == "topk":
         count = read_index(scope, bound["k"])
         check_fixed(scope, count, bound["k"].span)
-        short = affine.constant(affine.difference(shape[axis], count))
-        if short is not None and short < 0:
+        left_over = affine.constant(affine.difference(shape[axis], count))
+        if left_over is not None and left_over < 0:
             what = f"topk takes {affine.simplify(count)} of {affine.simplify(shape[axis])} elements."
             raise scope.refuse("shape-mismatch", call.span, what=what, remedy="Take as many as there are, or fewer.")
         shape[axis] = count
-    word = "largest" if name == "topk" else "descending"
-    down = read_flag(scope, bound.get(word), call.span, word, default=name == "topk")
-    attrs = (("axis", axis), ("axes", (axis,)), ("descending", down))
+    flag = "largest" if name == "topk" else "descending"
+    descending = read_flag(scope, bound.get(flag), call.span, flag, default=name == "topk")
+    attrs = (("axis", axis), ("axes", (axis,)), ("descending", descending))
     types = (Type(tuple(shape), value.type.dtype), Type(tuple(shape), DType.I64))
-    return several(scope, targets, types, name, value, attrs, stmt)
+    return several(scope, targets, types, MultiAssign((), name, (value,), attrs, (), stmt.span))
 
 
 def several(
-    scope: Scope,
-    targets: tuple[tree.Name, ...],
-    types: tuple[Type, ...],
-    op: str,
-    value: Value,
-    attrs: tuple[tuple[str, object], ...],
-    stmt: tree.Stmt,
+    scope: Scope, targets: tuple[tree.Name, ...], types: tuple[Type, ...], operation: MultiAssign,
     spreads: bool = False,
-) -> list[Statement]:
-    """Return the statements of an operation with several results of the given types.
+) -> list[Statement]:  # fmt: skip
+    """Return the statements of ``operation``, which has no targets yet, with results of the given types.
 
     A target of another dtype is written from a tile of the right one; with ``spreads`` so is a larger one."""
     tiles, declares = [], []
@@ -220,11 +212,12 @@ def several(
             tiles.append(tile)
             declares.append(False)
             continue
-        inner = Tile(f"{target.id}_{op}", scope.uid(f"{target.id}_{op}"), kind.shape, kind.dtype)
-        tiles.append(inner)
+        name = f"{target.id}_{operation.op}"
+        result = Tile(name, scope.uid(name), kind.shape, kind.dtype)
+        tiles.append(result)
         declares.append(True)
-        after.append(Assign(tile, cast(Read(kind, inner), tile.dtype), False, stmt.span))
-    return [MultiAssign(tuple(tiles), op, (value,), attrs, tuple(declares), stmt.span), *after]
+        after.append(Assign(tile, cast(Read(kind, result), tile.dtype), False, operation.span))
+    return [replace(operation, tiles=tuple(tiles), declares=tuple(declares)), *after]
 
 
 #: resolves one operation with two results

@@ -103,6 +103,13 @@ def test_a_factor_that_all_terms_share_is_taken_out_of_a_plain_sum() -> None:
     assert "reduce_sum(x_tile, axis=0) * s_here" in found.text
 
 
+def test_a_factor_that_a_term_has_twice_is_taken_out_twice() -> None:
+    text = SUM.format(dtype="f32", scale="f32", out="f32", terms="x_tile * s_here * s_here")
+    (found,) = rewrites(text, CPU, {"factor"})
+    assert "reduce_sum(x_tile, axis=0) * s_here * s_here" in found.text
+    assert found.why == "took s_here out of a sum in total"
+
+
 COLUMNS = """sketch first {
     tensors: x[64, 256]: f32; t[64, 256]: f32 temp;
     constexpr: ROWS = 16 in {8, 16};
