@@ -17,7 +17,7 @@ from kernellab.sketch.program import affine
 from kernellab.sketch.program.alive import declared_tiles, most_alive
 from kernellab.sketch.program.ints import IntExpr, product
 from kernellab.sketch.program.program import If, Loop, Program, Statement, Tile
-from kernellab.sketch.program.walk import standing
+from kernellab.sketch.program.walk import endless_loop
 from kernellab.sketch.resolve import Readings, resolve
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.messages import diagnostic, nearest
@@ -138,7 +138,7 @@ def _against(text: str, result: CheckResult, chip: Chip | None, constexpr: dict[
     for name in unknown:
         values.pop(name)
     unfit = [(c.span, reason) for c in program.constexprs if c.name in values and (reason := c.unfit(values[c.name]))]
-    if not unfit and (loop := standing(program, values)) is not None:
+    if not unfit and (loop := endless_loop(program, values)) is not None:
         unfit = [(loop.span, f"The step of the loop over {loop.var} is not above 0.")]
     if unfit:
         remedy = "Give its constexpr another value."

@@ -30,7 +30,7 @@ LINE_BYTES = 64
 
 def footprint(body: Sequence[Statement], env: Mapping[str, int]) -> int:
     """Return the largest bytes of tiles that are live at one time."""
-    return most_alive(body, lambda tile: elements(tile.shape, env) * tile.dtype.bytes)[0]
+    return most_alive(body, lambda tile: elements(tile.shape, env) * tile.dtype.bytes).size
 
 
 class Side(NamedTuple):

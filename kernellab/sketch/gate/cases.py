@@ -29,6 +29,7 @@ from kernellab.task.sample.shrink import (
 from kernellab.task.sample.sizes import edge_sets as edges
 from kernellab.task.sample.sizes import input_bytes, past_tiles, small_sizes
 
+#: most cases of one configuration; chosen, not measured, as the numbers below that give no reason
 _CASES = 8
 #: most cases in addition at which a computed extent of a result exceeds a tile
 _PAST = 4
@@ -74,24 +75,24 @@ class Case:
 def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
     """Yield edge cases for the tiles of ``binding``, the most informative first; with the task's inputs, then redrawn
     ones."""
-    around = _tiles(program, binding)
+    tiles = _tile_sizes(program, binding)
     if task.dims:
-        chosen = _telling_first(_spread(small_sizes(task, around, _CANDIDATES), around))
-        past = [sizes for sizes in past_tiles(task, around, chosen[0]) if sizes not in chosen]
+        chosen = _most_informative_first(_spread(small_sizes(task, tiles, _CANDIDATES), tiles))
+        past = [sizes for sizes in past_tiles(task, tiles, chosen[0]) if sizes not in chosen]
         for i, sizes in enumerate([*chosen, *past[:_PAST]]):
             args = task.module().sample(sizes, seed=i)
-            yield _telling(task, binding, Case(_varied(task, args, i), sizes), i)
+            yield _with_smaller_numbers(task, binding, Case(_varied(task, args, i), sizes), i)
         return
     if input_bytes(task) <= _CASE_BYTES // 16:
         own = Case(task.module().sample(seed=0))
         yield own
-        if (telling := _telling(task, binding, own)).numbers:
-            yield telling
+        if (smaller := _with_smaller_numbers(task, binding, own)).numbers:
+            yield smaller
         return
-    yield from _cut_cases(program, binding, task, around)
+    yield from _cut_cases(program, binding, task, tiles)
 
 
-def _telling_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
+def _most_informative_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
     """Return the smallest size, then from the largest down: several tiles and a remainder show more than one tile, and
     the last cases may be left out for lack of time."""
     return [sizes[0], *reversed(sizes[1:])]
@@ -108,16 +109,19 @@ def _spread(sizes: list[dict[str, int]], tiles: Sequence[int]) -> list[dict[str,
     chosen = [round(i * (len(sizes) - 1) / (_CASES - 1)) for i in range(_CASES)]
 
     def beyond(indices: Sequence[int]) -> set[tuple[str, int]]:
+        """Return each Dim with each tile that it exceeds in one of the sizes."""
         return {(name, tile) for i in indices for name, n in sizes[i].items() for tile in tiles if n > tile}
 
     for name, tile in sorted(beyond(range(len(sizes))) - beyond(chosen)):
         if (name, tile) in beyond(chosen):
             continue  # by the size that another pair added
         added = next(i for i, size in enumerate(sizes) if size[name] > tile)
-        kept = beyond(chosen)
-        spare = [i for i in chosen[1:] if kept <= beyond([j for j in chosen if j != i] + [added])]
+        covered = beyond(chosen)
+        # the nearest size without which the others still cover what is covered now makes room
+        spare = [i for i in chosen[1:] if covered <= beyond([j for j in chosen if j != i] + [added])]
         if spare:
-            chosen = sorted([i for i in chosen if i != min(spare, key=lambda i: abs(i - added))] + [added])
+            dropped = min(spare, key=lambda i: abs(i - added))
+            chosen = sorted([i for i in chosen if i != dropped] + [added])
     return [sizes[i] for i in chosen]
 
 
@@ -143,29 +147,27 @@ def own_case(program: Program, task: Task) -> Case | None:
     return Case(task.module().sample(seed=0), task.module().default_sizes(), sampled=not joint, is_own=True)
 
 
-def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[int]) -> Iterator[Case]:
+def _cut_cases(program: Program, binding: Binding, task: Task, tiles: Sequence[int]) -> Iterator[Case]:
     axes = _axes(program, binding, task, free_axes(task))
     sliding = _axes(program, binding, task, sliding_axes(task)) if program.sizes else []
-    if (
-        not axes + sliding
-        or _bytes(task, {**dict.fromkeys(axes, 1), **dict.fromkeys(sliding, LEAST_SLIDING)}) > _CASE_BYTES
-    ):
+    smallest = {**dict.fromkeys(axes, 1), **dict.fromkeys(sliding, LEAST_SLIDING)}
+    if not smallest or _bytes(task, smallest) > _CASE_BYTES:
         return  # too large even when cut along each axis
     axes += sliding
     names = _names(axes, binding)
-    small = _Small(task)
+    small = _SmallSamples(task)
     axes = _accepted(small, axes)
     if not axes:
         return  # the reference accepts none of the shorter sizes
     dims = {names[a]: Dim(names[a], min(LEAST_SLIDING, a.size) if a in sliding else 1, a.size) for a in axes}
     count = 0
-    for sizes in _looping_first(edges(tuple(dims.values()), tuple(around))):
+    for sizes in _looping_first(edges(tuple(dims.values()), tuple(tiles))):
         if count == _CASES:
             return
-        kept_sizes = {a: sizes[names[a]] for a in axes}
-        if _bytes(task, kept_sizes) > _CASE_BYTES or (args := small.sample(kept_sizes)) is None:
+        axis_sizes = {a: sizes[names[a]] for a in axes}
+        if _bytes(task, axis_sizes) > _CASE_BYTES or (args := small.sample(axis_sizes)) is None:
             continue
-        yield _telling(task, binding, Case(_varied(task, args, count), sizes, is_cut=True), count)
+        yield _with_smaller_numbers(task, binding, Case(_varied(task, args, count), sizes, is_cut=True), count)
         count += 1
 
 
@@ -179,7 +181,7 @@ def _bytes(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
 
 
 @dataclass
-class _Small:
+class _SmallSamples:
     """Small samples of a task's inputs; the full sample is drawn at most once, and only if necessary."""
 
     task: Task
@@ -202,7 +204,7 @@ def _varied(task: Task, args: tuple[Any, ...], number: int) -> tuple[Any, ...]:
     return redraw(task, args, Family.NORMAL, number)
 
 
-def _telling(task: Task, binding: Binding, case: Case, number: int = 1) -> Case:
+def _with_smaller_numbers(task: Task, binding: Binding, case: Case, number: int = 1) -> Case:
     """Return the case, in every second one with smaller integers: those that the sketch takes from the reference, such
     as the width of a band or window, and that are at least all extents here get a value below the extent, so that they
     have an effect."""
@@ -234,14 +236,14 @@ def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxi
         literal |= {(position, d) for d in range(len(shape)) if d not in seen}
     free = [a for a in axes if not any(place in literal for place in a.axes)]
     # a symbol that also names a dimension outside the axis could not take the cut size
-    kept = []
+    separate = []
     for axis in free:
         symbols = {symbol_at[p] for p in axis.axes if p in symbol_at}
         elsewhere = {p for p, s in symbol_at.items() if s in symbols}
         covered = {p for a in free if {symbol_at.get(q) for q in a.axes} & symbols for p in a.axes}
         if elsewhere <= covered:
-            kept.append(axis)
-    return kept
+            separate.append(axis)
+    return separate
 
 
 def _names(axes: Sequence[FreeAxis], binding: Binding) -> dict[FreeAxis, str]:
@@ -253,7 +255,7 @@ def _names(axes: Sequence[FreeAxis], binding: Binding) -> dict[FreeAxis, str]:
     return names
 
 
-def _accepted(small: _Small, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
+def _accepted(small: _SmallSamples, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
     """Return the axes along which the reference accepts cut inputs (an index may point past the cut)."""
 
     def runs(chosen: Sequence[FreeAxis]) -> bool:
@@ -263,14 +265,14 @@ def _accepted(small: _Small, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
         except TaskError:
             return False
 
-    kept = list(axes)
-    while kept and not runs(kept):
-        without = [[b for b in kept if b is not a] for a in kept]
-        kept = next((w for w in without if w and runs(w)), kept[:-1])
-    return kept
+    accepted = list(axes)
+    while accepted and not runs(accepted):
+        one_less = [[other for other in accepted if other is not axis] for axis in accepted]
+        accepted = next((some for some in one_less if some and runs(some)), accepted[:-1])
+    return accepted
 
 
-def _tiles(program: Program, binding: Binding) -> list[int]:
+def _tile_sizes(program: Program, binding: Binding) -> list[int]:
     """Return the values of extents that are tile sizes, distinct and descending."""
     values = {int(binding.constexpr[c.name]) for c in program.constexprs if c.is_extent}
     return sorted((v for v in values if 1 < v <= _LARGEST_TILE), reverse=True)[:3]

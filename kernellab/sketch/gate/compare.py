@@ -19,8 +19,8 @@ _F8_FLOOR = 2e-1
 _TF32_FLOOR = 2e-3
 #: allowed multiple of the framework's own error
 _SLACK = 8.0
-#: most places along an axis that are listed one by one
-_FEW = 4
+#: most places along an axis that are listed one by one; chosen, not measured
+_MOST_LISTED = 4
 #: allowed error in float64, relative to 1 + the largest reference element
 _F64_TOLERANCE = 1e-9
 
@@ -69,8 +69,7 @@ def _compare_some(got: Tensor, want: Tensor, where: Tensor) -> tuple[float, Mism
 
     places = where.reshape(-1).nonzero().reshape(-1)
     some_got, some_want = got.reshape(-1)[places], want.reshape(-1)[places]
-    error, mismatch = compare64(some_got, some_want, torch.ones_like(places, dtype=torch.bool))
-    return error, mismatch
+    return compare64(some_got, some_want, torch.ones_like(places, dtype=torch.bool))
 
 
 def compare_declared(
@@ -99,19 +98,19 @@ def wrong_declared(
     if not want.is_floating_point():
         return 1.0, got.to(want.dtype) != want
     exact = (want if want64 is None else want64).double()
-    a, b = got.double(), want.double()
+    result, reference = got.double(), want.double()
     # if rounding decides between finite and infinite, both are right
-    finite = exact.isfinite() & b.isfinite()
+    finite = exact.isfinite() & reference.isfinite()
     norm = float(exact[finite].norm())
-    own = float((b - exact)[finite].norm())
-    error = float((a - exact)[finite].norm())
+    framework_error = float((reference - exact)[finite].norm())
+    error = float((result - exact)[finite].norm())
     floor = FLOORS.get(str(want.dtype).removeprefix("torch."), _F8_FLOOR)
     if tf32 and want.dtype == torch.float32:
         floor = _TF32_FLOOR
-    allowed = max(_SLACK * own, floor * norm)
+    allowed = max(_SLACK * framework_error, floor * norm)
     if error <= allowed:
-        return 0.0, b.isnan() & exact.isnan() & ~a.isnan()
-    wrong = finite & ~((a - exact).abs() <= allowed / max(1.0, float(finite.sum())) ** 0.5)
+        return 0.0, reference.isnan() & exact.isnan() & ~result.isnan()
+    wrong = finite & ~((result - exact).abs() <= allowed / max(1.0, float(finite.sum())) ** 0.5)
     return error / norm if norm else float("inf"), wrong
 
 
@@ -121,11 +120,10 @@ def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: 
     count, total = int(wrong.sum()), wrong.numel()
     if not count:
         return None
-    first = [int(i) for i in torch.nonzero(wrong)[0]] if wrong.dim() else []
-    place = tuple(first)
+    place = tuple(int(i) for i in torch.nonzero(wrong)[0]) if wrong.dim() else ()
     share = f"{count} of {total} elements {'is' if count == 1 else 'are'} wrong"
     share = "every element is wrong" if count == total else share
-    place_text = f", first at {first}" if first else ""
+    place_text = f", first at {list(place)}" if place else ""
     values = _two_numbers(got[place], want[place])
     if 2 * count > total and wrong.dim() and got.is_floating_point():
         # if nearly all are wrong, the first says little: the largest error may be at the fault
@@ -150,8 +148,8 @@ def _pattern(wrong: Tensor) -> str:
     # a side names the ends of both axes
     named = {axis for pair in sides for axis in pair}
     patterns = [words for axis in range(wrong.dim()) if axis not in named and (words := _along(wrong, axis))]
-    found = [*patterns, *equal, *sides.values()]
-    return f"; only {' and '.join(found)}" if found else ""
+    patterns += [*equal, *sides.values()]
+    return f"; only {' and '.join(patterns)}" if patterns else ""
 
 
 def _on_diagonal(wrong: Tensor, one: int, other: int) -> str:
@@ -175,7 +173,7 @@ def _on_side(wrong: Tensor, one: int, other: int) -> str:
         (everywhere.triu(1), "greater than", other, one), (everywhere.tril(-1), "greater than", one, other),
         (everywhere.triu(), "at least", other, one), (everywhere.tril(), "at least", one, other),
     ):  # fmt: skip
-        if int(side.sum()) > _FEW and bool((plane == side).all()):
+        if int(side.sum()) > _MOST_LISTED and bool((plane == side).all()):
             return f"where the index of axis {first} is {words} that of axis {second}"
     return ""
 
@@ -192,7 +190,7 @@ def _along(wrong: Tensor, axis: int) -> str:
     if len(places) < size and places == list(range(places[-1] + 1)):
         ends = f"0 to {places[-1]}" if len(places) > 1 else "0"
         return f"at position{'s' * (len(places) > 1)} {ends} of axis {axis}"
-    if 1 < len(places) <= _FEW < size / 2 and int(wrong.sum()) > 2 * len(places):
+    if 1 < len(places) <= _MOST_LISTED < size / 2 and int(wrong.sum()) > 2 * len(places):
         return f"at positions {', '.join(map(str, places[:-1]))} and {places[-1]} of axis {axis}"
     steps = {b - a for a, b in pairwise(places)}
     if len(places) > 2 and len(steps) == 1 and (step := steps.pop()) > 1:

@@ -41,13 +41,17 @@ def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
             outputs = reference(task, upcast)
     except (TaskError, RuntimeError):
         outputs = None
-    wide = outputs is not None and all(not o.is_floating_point() or o.dtype == torch.float64 for o in outputs)
-    if wide and not watch.seen and task.framework == "torch":
+    all_wide = outputs is not None and all(not o.is_floating_point() or o.dtype == torch.float64 for o in outputs)
+    if all_wide and not watch.seen and task.framework == "torch":
         return outputs
     captured = _captured64(task, args)
     if captured is not None:
         return captured
-    return outputs if wide and not watch.seen else None
+    return outputs if all_wide and not watch.seen else None
+
+
+#: largest change of a steady result, in units, if inputs change by one unit; chosen, not measured
+_STEADY = 64.0
 
 
 def steady(task: Task, args: Sequence[Any]) -> bool:
@@ -64,24 +68,20 @@ def steady(task: Task, args: Sequence[Any]) -> bool:
         return x * (1 + sign.double() * torch.finfo(x.dtype).eps).to(x.dtype)
 
     def answers(values: Sequence[Any]) -> tuple[Tensor, ...]:
-        exact = reference64(task, values)
-        return exact if exact is not None else reference(task, values)
+        in_float64 = reference64(task, values)
+        return in_float64 if in_float64 is not None else reference(task, values)
 
-    most = _STEADY * max((torch.finfo(a.dtype).eps for a in args if moved(a) is not a), default=0.0)
+    allowed = _STEADY * max((torch.finfo(a.dtype).eps for a in args if moved(a) is not a), default=0.0)
     try:
-        one, two = answers(args), answers([moved(a) for a in args])
+        exact, changed = answers(args), answers([moved(a) for a in args])
     except TaskError:
         return False
     return all(
         torch.equal(a, b)
         if not a.is_floating_point()
-        else float((a.double() - b.double()).norm()) <= most * float(a.double().norm())
-        for a, b in zip(one, two, strict=True)
+        else float((a.double() - b.double()).norm()) <= allowed * float(a.double().norm())
+        for a, b in zip(exact, changed, strict=True)
     )
-
-
-#: largest change of a steady result, in units, if inputs change by one unit
-_STEADY = 64.0
 
 
 def _upcast(x: Tensor) -> Tensor:
@@ -108,8 +108,8 @@ def reference_flops(task: Task) -> int:
             self.total += int(formula(*args, **kwargs, out_val=result)) if formula else 0
             return result
 
-    seen = None if task.dims else fake_run(task, Flops)
-    return 0 if seen is None else seen[1].total
+    run = None if task.dims else fake_run(task, Flops)
+    return 0 if run is None else run[1].total
 
 
 def _captured64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:

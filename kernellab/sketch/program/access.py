@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
@@ -62,6 +64,7 @@ def _walk(
 
 
 def start_of(item: Point | Range) -> IntExpr:
+    """Return the first index of the item."""
     return item.at if isinstance(item, Point) else item.start
 
 
@@ -80,26 +83,25 @@ def at_least(a: IntExpr, b: IntExpr) -> bool:
 
 
 def _not_negative(terms: affine.Poly) -> bool:
-    lowered: dict[affine.Monomial, int] = {}
-    slack = 0
+    """Is a polynomial proved not to be negative, from the least value of each of its terms?"""
+    lowered: Counter[affine.Monomial] = Counter()
     for monomial, factor in terms.items():
-        if factor > 0:
-            rounded = _rounded_up(monomial)
-            if rounded is not None:
-                for inner, value in affine.poly(rounded).items():
-                    lowered[inner] = lowered.get(inner, 0) + factor * value
-                continue
-        lowered[monomial] = lowered.get(monomial, 0) + factor
+        rounded = _rounded_up(monomial) if factor > 0 else None
+        if rounded is None:
+            lowered[monomial] += factor
+            continue
+        for inner, value in affine.poly(rounded).items():
+            lowered[inner] += factor * value
+    least = 0
     for monomial, factor in lowered.items():
         if not monomial:
-            slack += factor
-        elif factor < 0 or not all(_at_least_0(a) for a in monomial):
-            if factor:
-                return False
+            least += factor
+        elif factor and (factor < 0 or not all(_at_least_0(a) for a in monomial)):
+            return False
         elif all(a.kind is not IntKind.OP for a in monomial):
             # names are at least 1
-            slack += factor
-    return slack >= 0
+            least += factor
+    return least >= 0
 
 
 def _rounded_up(monomial: affine.Monomial) -> IntExpr | None:
@@ -126,18 +128,19 @@ def _at_least_0(atom: IntExpr) -> bool:
         return True
     if atom.op in ("//", "cdiv"):
         return at_least(atom.args[0], num(0))
-    shown = [at_least(a, num(0)) for a in atom.args]
+    not_negative = [at_least(a, num(0)) for a in atom.args]
     if atom.op in ("max", "&"):
-        return any(shown)
+        return any(not_negative)
     # bit operations on numbers that are not negative set no sign, and a shift keeps the sign
-    return all(shown) if atom.op in ("min", "|", "^") else atom.op == ">>" and shown[0]
+    return all(not_negative) if atom.op in ("min", "|", "^") else atom.op == ">>" and not_negative[0]
 
 
 @dataclass(frozen=True)
 class Cover:
     """One dimension of a region over its loops: ``length`` contiguous elements from ``first``.
 
-    ``used`` are the loops whose variables move it; ``apart`` those of them whose iterations do not overlap."""
+    ``used`` are the loops whose variables move it; ``apart`` those of them whose iterations do not overlap. For
+    ``X[i:i+4]`` in ``for i in range(0, 16, 4)`` these are 16 elements from 0, and ``i`` in both sets."""
 
     first: IntExpr
     length: IntExpr
@@ -147,6 +150,13 @@ class Cover:
     whole: bool
 
 
+class _Step(NamedTuple):
+    """A loop that moves a dimension, and the elements from one of its iterations to the next."""
+
+    loop: Loop
+    stride: IntExpr
+
+
 def cover(item: Point | Range, loops: tuple[Loop, ...]) -> Cover | None:
     """Return what ``item`` covers while all of ``loops`` run; None if it is not a nest of affine steps."""
     start = start_of(item)
@@ -154,36 +164,30 @@ def cover(item: Point | Range, loops: tuple[Loop, ...]) -> Cover | None:
     length = extent_of(item)
     moving = [loop for loop in loops if loop.var in start.loop_vars()]
     names = frozenset(loop.var for loop in moving)
-    steps: list[tuple[Loop, IntExpr]] = []
+    steps: list[_Step] = []
     first = start
     for loop in moving:
         factor = affine.coefficient(first, loop.var)
         if factor is None or factor.loop_vars():
             return None
-        steps.append((loop, factor))
+        steps.append(_Step(loop, int_op("*", factor, loop.step)))
         first = affine.simplify(substitute(first, loop.var, loop.start))
     apart: set[str] = set()
     while steps:
         # the next loop is the one whose stride equals the length covered so far
-        for pair in steps:
-            loop, factor = pair
-            stride = int_op("*", factor, loop.step)
-            if affine.equal(stride, length):
-                break
-        else:
-            return Cover(first, length, names, frozenset(apart) | _wide(steps, length), False)
-        steps.remove(pair)
-        apart.add(loop.var)
-        length = affine.simplify(int_op("*", int_op("*", factor, loop.step), _trips(loop)))
+        step = next((step for step in steps if affine.equal(step.stride, length)), None)
+        if step is None:
+            return Cover(first, length, names, frozenset(apart) | _with_gaps(steps, length), False)
+        steps.remove(step)
+        apart.add(step.loop.var)
+        length = affine.simplify(int_op("*", step.stride, _trips(step.loop)))
     return Cover(first, length, names, frozenset(apart), whole)
 
 
-def _wide(steps: list[tuple[Loop, IntExpr]], length: IntExpr) -> frozenset[str]:
+def _with_gaps(steps: list[_Step], length: IntExpr) -> frozenset[str]:
     """Return the only remaining loop if its stride is larger than the covered length: gaps, and no overlap."""
-    if len(steps) != 1:
-        return frozenset()
-    loop, factor = steps[0]
-    return frozenset([loop.var]) if at_least(int_op("*", factor, loop.step), length) else frozenset()
+    is_apart = len(steps) == 1 and at_least(steps[0].stride, length)
+    return frozenset([steps[0].loop.var]) if is_apart else frozenset()
 
 
 def _trips(loop: Loop) -> IntExpr:
@@ -191,6 +195,7 @@ def _trips(loop: Loop) -> IntExpr:
 
 
 def substitute(expr: IntExpr, var: str, value: IntExpr) -> IntExpr:
+    """Return ``expr`` with ``value`` in place of the loop variable ``var``."""
     if var not in expr.loop_vars():
         return expr
     if expr.name == var:

@@ -1,5 +1,7 @@
 """Integer expressions as polynomials: equality, differences and simplification in any spelling.
 
+``(n + 1) * 4`` and ``4 * n + 4`` are ``{(n,): 4, (): 4}``.
+
 A polynomial maps a monomial (a sorted tuple of atoms) to its coefficient. Atoms are names, and operations that do not
 distribute (``//``, ``%``, ``ceil``, ``min``, ``max`` that do not divide exactly), with their arguments simplified.
 Extents and tile sizes are taken to be positive, so ``(T * k) // T`` is ``k``.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 
@@ -58,8 +61,7 @@ def coefficient(expr: IntExpr, name: str) -> IntExpr | None:
 
 def without(expr: IntExpr, names: frozenset[str]) -> IntExpr:
     """Return the terms of ``expr`` without any of ``names``."""
-    kept = {m: c for m, c in poly(expr).items() if not any(a.names() & names for a in m)}
-    return from_poly(kept)
+    return from_poly({m: c for m, c in poly(expr).items() if not any(a.names() & names for a in m)})
 
 
 @lru_cache(maxsize=16384)
@@ -80,12 +82,13 @@ def poly(expr: IntExpr) -> Poly:
         quotient = _exact(poly(args[0]), poly(args[1]))
         if quotient is not None:
             return {} if op == "%" else quotient
-        apart = _apart(poly(args[0]), poly(args[1]))
-        if apart is not None:
-            whole, rest, divisor = apart
+        division = _divided(poly(args[0]), poly(args[1]))
+        if division is not None:
+            remainder, divisor = division.remainder, division.divisor
             if op == "%":
-                return {(): rest % divisor} if rest % divisor else {}
-            return _add(whole, {(): rest // divisor if op == "//" else -(-rest // divisor)}, 1)
+                return {(): remainder % divisor} if remainder % divisor else {}
+            rounded = remainder // divisor if op == "//" else -(-remainder // divisor)
+            return _add(division.quotient, {(): rounded}, 1)
         if op == "//":
             ceiling = _as_ceiling(poly(args[0]), poly(args[1]))
             if ceiling is not None:
@@ -154,13 +157,22 @@ def _as_ceiling(a: Poly, b: Poly) -> Poly | None:
     return _add(_add(a, b, -1), {(): 1}, 1)
 
 
-def _apart(a: Poly, b: Poly) -> tuple[Poly, int, int] | None:
-    """Return ``(q, r, s)`` if ``a`` is ``s * q + r`` with numbers r and s, s above 0; None if it is not, or q is 0."""
+class _Division(NamedTuple):
+    """``a = divisor * quotient + remainder``, where divisor and remainder are numbers; the remainder may be larger."""
+
+    quotient: Poly
+    remainder: int
+    divisor: int
+
+
+def _divided(a: Poly, b: Poly) -> _Division | None:
+    """Return the division of ``a`` by a number ``b`` above 0; None if it is no such number, or a term of
+    ``a`` with a name is no multiple of it."""
     divisor = b.get((), 0) if len(b) == 1 else 0
-    whole = {monomial: factor for monomial, factor in a.items() if monomial}
-    if divisor < 1 or not whole or any(factor % divisor for factor in whole.values()):
+    named = {monomial: factor for monomial, factor in a.items() if monomial}
+    if divisor < 1 or not named or any(factor % divisor for factor in named.values()):
         return None
-    return {m: f // divisor for m, f in whole.items()}, a.get((), 0), divisor
+    return _Division({m: f // divisor for m, f in named.items()}, a.get((), 0), divisor)
 
 
 def _exact(a: Poly, b: Poly) -> Poly | None:

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
+from typing import NamedTuple
 
 from kernellab.sketch.program.program import Alloc, Assign, Load, MultiAssign, Read, Statement, Tile
 from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 
 
-def most_alive(body: Sequence[Statement], size: Callable[[Tile], int]) -> tuple[int, list[Tile]]:
-    """Return the largest total ``size`` of tiles that are live at one time in ``body``, and these tiles: those of the
-    block, each from its first statement to the last that names it, and those of the inner block that runs meanwhile."""
-    began: dict[str, tuple[int, Tile]] = {}
+class LiveTiles(NamedTuple):
+    """Tiles that are live at one time, and their total size."""
+
+    size: int
+    tiles: list[Tile]
+
+
+def most_alive(body: Sequence[Statement], size: Callable[[Tile], int]) -> LiveTiles:
+    """Return the tiles of ``body`` with the largest total ``size`` that are live at one time: those of the block, each
+    from its first statement to the last that names it, and those of the inner block that runs meanwhile."""
+    tiles: dict[str, Tile] = {}
+    first: dict[str, int] = {}
     last: dict[str, int] = {}
-    for n, stmt in enumerate(body):
-        began |= {tile.uid: (n, tile) for tile in declared_tiles(stmt)}
-        last |= dict.fromkeys(named_tiles(stmt), n)
-    most: tuple[int, list[Tile]] = (0, [])
-    for n, stmt in enumerate(body):
-        own = [tile for uid, (first, tile) in began.items() if first <= n <= last[uid]]
-        inner = max((most_alive(block, size) for block in stmt.bodies), key=itemgetter(0), default=(0, []))
-        most = max(most, (sum(map(size, own)) + inner[0], own + inner[1]), key=itemgetter(0))
+    for at, stmt in enumerate(body):
+        for tile in declared_tiles(stmt):
+            tiles[tile.uid], first[tile.uid] = tile, at
+        last |= dict.fromkeys(named_tiles(stmt), at)
+    most = LiveTiles(0, [])
+    for at, stmt in enumerate(body):
+        block = [tile for uid, tile in tiles.items() if first[uid] <= at <= last[uid]]
+        inner = max((most_alive(b, size) for b in stmt.bodies), key=lambda live: live.size, default=LiveTiles(0, []))
+        here = LiveTiles(sum(map(size, block)) + inner.size, block + inner.tiles)
+        most = max(most, here, key=lambda live: live.size)
     return most
 
 
@@ -46,4 +56,4 @@ def named_tiles(stmt: Statement) -> Iterator[str]:
             yield from (value.tile.uid for value in subvalues(root) if isinstance(value, Read))
 
 
-__all__ = ["declared_tiles", "most_alive", "named_tiles"]
+__all__ = ["LiveTiles", "declared_tiles", "most_alive", "named_tiles"]

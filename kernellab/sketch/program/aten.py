@@ -58,14 +58,15 @@ def read_call(text: str) -> ast.expr:
     inner = tree.value if isinstance(tree, ast.Subscript) else tree
     if not isinstance(inner, ast.Call):
         raise BadCall("The text is not a call of an operation.")
-    _known(tree)
-    if tree is inner and len(results := _returned(inner)) + ("List" in "".join(results)) > 1:
+    _check_names(tree)
+    results = _returned(inner)
+    if tree is inner and (len(results) > 1 or "List" in "".join(results)):
         raise BadCall(f"{ast.unparse(inner.func)} has several results.", "Pick one of them: end the call with [0].")
     return tree
 
 
 def _returned(call: ast.Call) -> list[str]:
-    """The types of what a call in a tree that :func:`_known` accepts returns."""
+    """Return the types of the results of a call in a tree that :func:`_check_names` accepts."""
     match call.func:
         case ast.Attribute(value=ast.Name(id=name), attr=overload):
             return [str(result.type) for result in _operation(name, overload)._schema.returns]
@@ -129,9 +130,9 @@ def evaluate(tree: ast.expr, operands: Sequence[Any], size: Callable[[str], int]
                     return operands[int(operand.group(1))]
                 return _NUMBERS[name] if name in _NUMBERS else size(name)
             case ast.Constant(value=str() as word) if word.startswith("torch."):
-                named = getattr(torch, word.removeprefix("torch."))
-                wide = f64 and isinstance(named, torch.dtype) and named.is_floating_point
-                return torch.float64 if wide else named
+                constant = getattr(torch, word.removeprefix("torch."))
+                is_widened = f64 and isinstance(constant, torch.dtype) and constant.is_floating_point
+                return torch.float64 if is_widened else constant
             case ast.Constant(value=operand):
                 return operand
             case ast.Tuple(elts=items) | ast.List(elts=items):
@@ -145,7 +146,8 @@ def evaluate(tree: ast.expr, operands: Sequence[Any], size: Callable[[str], int]
     return value(tree)
 
 
-def _known(node: ast.expr) -> None:
+def _check_names(node: ast.expr) -> None:
+    """Raise BadCall unless every part of a call is an operand, a size, a number, or a call of an operation."""
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=overload)):
             _operation(name, overload)
@@ -159,7 +161,7 @@ def _known(node: ast.expr) -> None:
             parts = [value]
         case ast.Name():
             parts = []
-        case ast.Constant(value=str() as word) if word.startswith("torch.") and not _is_kind(word):
+        case ast.Constant(value=str() as word) if word.startswith("torch.") and not _is_constant(word):
             raise BadCall(f"{word!r} is no dtype of torch.", 'Write "torch.float32" in single quotes.')
         case ast.Constant(value=bool() | int() | float() | str() | None):
             parts = []
@@ -172,10 +174,10 @@ def _known(node: ast.expr) -> None:
         case _:
             raise BadCall(f"'{ast.unparse(node)}' is neither an operand, a size, a number nor a call.")
     for part in parts:
-        _known(part)
+        _check_names(part)
 
 
-def _is_kind(word: str) -> bool:
+def _is_constant(word: str) -> bool:
     """Does the word name a constant of torch: a dtype, a memory format or a layout? It stands in lowered sources."""
     import torch
 
@@ -196,9 +198,13 @@ def _operation(name: str, overload: str) -> Any:
     if not isinstance(function, torch._ops.OpOverload):
         raise BadCall(f"torch.ops.aten has no operation {name}.{overload}.")
     # an operation that gives no tensor, or takes a text and no tensor, works on something else, such as a file
-    given = " ".join(str(argument.type) for argument in function._schema.arguments)
+    parameters = " ".join(str(argument.type) for argument in function._schema.arguments)
     results = [str(result.type) for result in function._schema.returns]
-    if not results or not all("Tensor" in result for result in results) or ("str" in given and "Tensor" not in given):
+    if (
+        not results
+        or not all("Tensor" in result for result in results)
+        or ("str" in parameters and "Tensor" not in parameters)
+    ):
         raise BadCall(f"{name}.{overload} does not compute tensors from its operands.", "Name an operation that does.")
     if _UNCHECKED.search(name) or re.search(r"\bunsafe\b", str(function._schema)):
         raise BadCall(f"{name}.{overload} does not check its operands.", "Name an operation that does.")

@@ -39,7 +39,7 @@ def why_no_team(kernel: Kernel) -> str:
     loops = team_hinted(kernel)
     if not loops:
         return ""
-    grid, _, _ = parallel_loops(kernel.body)
+    grid = parallel_loops(kernel.body).loops
     touched = accesses(kernel)
     if any(loop.hints.persistent for loop in grid):
         return "a persistent grid has no programs to spare"
@@ -53,7 +53,7 @@ def why_no_team(kernel: Kernel) -> str:
         if access.tensor in stored and not any(access is a for a in inside):
             return f"{access.tensor!r} is used outside of the loop"
     for loop in loops:
-        reason = _shares(kernel, loop, [a for a in inside if any(outer is loop for outer in a.loops)])
+        reason = _why_not_divided(kernel, loop, [a for a in inside if any(outer is loop for outer in a.loops)])
         if reason:
             return reason
     return ""
@@ -64,18 +64,18 @@ def team_hinted(kernel: Kernel) -> list[Loop]:
     return [s for s in statements(kernel.body) if isinstance(s, Loop) and s.hints.team and not s.hints.parallel]
 
 
-def _shares(kernel: Kernel, loop: Loop, touched: Iterable[Access]) -> str:
+def _why_not_divided(kernel: Kernel, loop: Loop, touched: Iterable[Access]) -> str:
     """Return why another program may not run an iteration of ``loop``; "" if it may."""
     inner = list(statements(loop.body))
     if any(isinstance(s, Loop) and s.hints.team for s in inner):
         return "a team's loop holds another"
     if loop.start.loop_vars() | loop.stop.loop_vars() | loop.step.loop_vars():
         return "how often it runs differs between iterations of an outer loop"
-    own = {id(s) for s in inner}
-    outside = [s for s in statements(kernel.body) if id(s) not in own and not s.bodies]
+    inner_ids = {id(s) for s in inner}
+    outside = [s for s in statements(kernel.body) if id(s) not in inner_ids and not s.bodies]
     changed = {uid for s in inner for uid in _changed(s)}
-    begun = {tile.uid for s in inner for tile in declared_tiles(s)}
-    if changed - begun or changed & {uid for s in outside for uid in named_tiles(s)}:
+    declared = {tile.uid for s in inner for tile in declared_tiles(s)}
+    if changed - declared or changed & {uid for s in outside for uid in named_tiles(s)}:
         return "a tile goes from one iteration to the next"
     moving = frozenset([loop.var]) | {s.var for s in inner if isinstance(s, Loop)}
     stores = [a for a in touched if a.kind is Touch.WRITE]
@@ -96,8 +96,8 @@ def _separate(a: Region, b: Region, moving: frozenset[str]) -> bool:
         return True
     pairs = zip(a.index, b.index, strict=True)
     points = [(one.at, other.at) for one, other in pairs if isinstance(one, Point) and isinstance(other, Point)]
-    still = (int_op("-", p, q) for p, q in points if not moving & (p.loop_vars() | q.loop_vars()))
-    return any(affine.constant(distance) not in (None, 0) for distance in still)
+    distances = (int_op("-", p, q) for p, q in points if not moving & (p.loop_vars() | q.loop_vars()))
+    return any(affine.constant(distance) not in (None, 0) for distance in distances)
 
 
 def _changed(stmt: Statement) -> tuple[str, ...]:

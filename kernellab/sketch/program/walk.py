@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from kernellab.sketch.program.program import (
     Apply,
@@ -30,7 +31,7 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
             yield from statements(inner)
 
 
-def standing(program: Program, constexpr: Mapping[str, int | float]) -> Loop | None:
+def endless_loop(program: Program, constexpr: Mapping[str, int | float]) -> Loop | None:
     """Return the first loop that does not end at these values, since its step is 0 or negative; None if there is
     none."""
     integers = {name: int(value) for name, value in constexpr.items() if float(value).is_integer()}
@@ -89,14 +90,21 @@ def is_tile_view(value: Value) -> bool:
     return isinstance(value, Read)
 
 
-def parallel_loops(
-    body: tuple[Statement, ...],
-) -> tuple[list[Loop], tuple[Statement, ...], tuple[Statement, ...]]:
-    """Return the grid's loops, the statements between them (which each iteration computes), and the innermost body."""
+class Grid(NamedTuple):
+    """The parallel loops of a kernel, outermost first, the statements between them, which each iteration computes, and
+    the innermost body."""
+
+    loops: list[Loop]
+    between: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+
+
+def parallel_loops(body: tuple[Statement, ...]) -> Grid:
+    """Return the grid of a kernel's body."""
     loops: list[Loop] = []
     between: tuple[Statement, ...] = ()
     while body and isinstance(body[-1], Loop) and body[-1].hints.parallel:
         between += body[:-1]
         loops.append(body[-1])
         body = body[-1].body
-    return loops, between, body
+    return Grid(loops, between, body)

@@ -310,7 +310,8 @@ _NO_VALUE: Mapping[str, tuple[str, str]] = {
 _INDEX_CALLS = frozenset(("min", "max", "ceil"))
 _BY_NAME: Mapping[str, Rule] = {
     **SHAPES, "gemm": _gemm_alone, "cast": _cast, "bitcast": _bitcast, "softmax": _softmax, "dot": _dot,
-    "where": _with_named_operands("cond", "a", "b"), "clamp": _with_named_operands("x", "min", "max"), "associative_scan": _associative,
+    "where": _with_named_operands("cond", "a", "b"), "clamp": _with_named_operands("x", "min", "max"),
+    "associative_scan": _associative,
 }  # fmt: skip
 _BY_KIND: Mapping[OpKind, Rule] = {OpKind.REDUCE: _reduce, OpKind.SCAN: _scan}
 

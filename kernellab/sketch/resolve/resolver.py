@@ -280,7 +280,7 @@ def _poison(scope: Scope, item: object) -> None:
         scope.poison(name)
 
 
-# -- loops with the same variable -------------------------------------------------------------------------------------------------------------
+# -- loops with the same variable --------------------------------------------------------------------------------------
 
 
 def distinct(body: tuple[tree.Stmt, ...]) -> tuple[tree.Stmt, ...]:

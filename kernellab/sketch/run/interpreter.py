@@ -19,7 +19,7 @@ from kernellab.errors import NotRunnable, SketchError
 from kernellab.sketch.program.ints import IntExpr, IntKind
 from kernellab.sketch.program.library import LIBRARY
 from kernellab.sketch.program.program import LibraryCall, Program, Tensor, TensorRole
-from kernellab.sketch.program.walk import only_added_to, standing, statements
+from kernellab.sketch.program.walk import endless_loop, only_added_to, statements
 from kernellab.sketch.run.confined import MOST_SECONDS, compute, spoiled
 from kernellab.sketch.run.machine import Machine, Watch
 from kernellab.sketch.run.values import Scope, convert, poison, zeros
@@ -218,7 +218,7 @@ def constexpr_values(
                 f"The constexprs break `require: {rule}`.",
                 "Choose values that keep it, or have its author change it.",
             )
-    if still := standing(program, values):
+    if still := endless_loop(program, values):
         raise NotRunnable(
             f"{still.var} never advances: its step is not above 0.", "Give the step's constexpr another value."
         )

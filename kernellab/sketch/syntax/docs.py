@@ -6,13 +6,22 @@ of the grammar's words are here."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from kernellab.operations.sketch import OPS, Op, OpKind
 from kernellab.sketch.program.library import LIBRARY, PREFIX
 
+
 # ruff: noqa: E501 - one entry a line reads as a table
-#: operations whose arguments are more than operands: signature and sentence
-STRUCTURAL: Mapping[str, tuple[str, str]] = {
+class Entry(NamedTuple):
+    """What is said of one operation."""
+
+    signature: str
+    sentence: str
+
+
+#: operations whose arguments are more than operands
+_STRUCTURAL: Mapping[str, tuple[str, str]] = {
     "alloc": ("alloc(shape, dtype?, llm_hint=[...])", 'A new tile, undefined unless "init_zero" is among its hints.'),
     "load": ("load(T[slice] -> tile, pad=0)", "Copies a part of a tensor into a tile; past the tensor's edge it reads pad."),
     "store": ("store(value -> T[slice])", "Writes a tile into a part of a tensor; past the tensor's edge it writes nothing."),
@@ -51,6 +60,7 @@ STRUCTURAL: Mapping[str, tuple[str, str]] = {
     ),
     "softmax": ("softmax(x, axis=-1)", "exp(x - max) over its sum along an axis; keeps the shape."),
 }  # fmt: skip
+STRUCTURAL: Mapping[str, Entry] = {name: Entry(*texts) for name, texts in _STRUCTURAL.items()}
 
 #: operations that are written only as a symbol or as ``x[:, None]``
 HIDDEN = frozenset(("newaxis",))
@@ -137,7 +147,7 @@ def operations() -> list[str]:
 def signature(name: str) -> str:
     """Return an operation's signature. Raises KeyError for an unknown one."""
     if name in STRUCTURAL:
-        return STRUCTURAL[name][0]
+        return STRUCTURAL[name].signature
     if name.startswith(PREFIX):
         return LIBRARY[name.removeprefix(PREFIX)].signature
     return f"{name}({', '.join('abc'[: OPS[name].arity])})"
@@ -146,7 +156,7 @@ def signature(name: str) -> str:
 def sentence(name: str) -> str:
     """Return a sentence on what an operation does. Raises KeyError for an unknown one."""
     if name in STRUCTURAL:
-        return STRUCTURAL[name][1]
+        return STRUCTURAL[name].sentence
     if name.startswith(PREFIX):
         return f"{LIBRARY[name.removeprefix(PREFIX)].doc} A call of the framework, alone in its sketch."
     op = OPS[name]
