@@ -17,8 +17,8 @@ from kernellab.task import Task
 
 #: the stages in order; a row's ``stage`` is where the task stopped, "" if it completed all
 STAGES = ("read", "design", "gate", "lower")
-#: most designs of a task that are gated before it counts as wrong
-_TRIED = 3
+#: most designs of a task that are gated before it counts as wrong; chosen, not measured
+_MOST_GATED = 3
 
 
 def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target) -> Row:
@@ -45,7 +45,7 @@ def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target)
     except KernellabError as error:
         return row("design", str(error), proves, note)
     stage, reason = "design", "The rules have no schedule for it."
-    for reply in islice(designs, _TRIED):
+    for reply in islice(designs, _MOST_GATED):
         stage = "gate"
         try:
             gated = gate(reply.sketch, task, chip=target.chip, constexpr=dict(reply.constexpr))
@@ -85,6 +85,7 @@ def _line(category: str, rows: Sequence[Row]) -> str:
     # without a stage: the worker died or was stopped
     reached = [len(STAGES) if r.passed else STAGES.index(r.stage or STAGES[0]) for r in rows]
     counts = [sum(n > STAGES.index(stage) for n in reached) for stage in STAGES]
+    # those that no trivial kernel passes
     telling = sum(n > 0 and r.discriminating for n, r in zip(reached, rows, strict=True))
     composed = sum(r.passed and r.composed for r in rows)
     return (

@@ -11,6 +11,7 @@ from kernellab.records import Comparison
 from kernellab.records.standing import Standing
 from kernellab.verifier.timing.metrics import geomean, sol_score
 
+#: tasks in the list of the slowest
 _WORST = 10
 _REASONS = {
     Standing.FASTER: "faster than eager",
@@ -28,12 +29,13 @@ _PRECISION = {
 def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> str:
     """Return the whole report. ``heading`` has the hardware and versions that numbers refer to; ``not_run`` are tasks
     without a row."""
+    # those whose checks a trivial kernel fails
     telling = [r for r in rows if r.discriminating]
     run = " that were run" if not_run else ""
     if len(telling) == len(rows):
-        over = [f"Over all {len(rows)}{run}, whose checks a trivial kernel fails: {headline(rows)}", ""]
+        headlines = [f"Over all {len(rows)}{run}, whose checks a trivial kernel fails: {headline(rows)}", ""]
     else:
-        over = [
+        headlines = [
             f"Over the {counted(len(telling), 'task')} whose checks a trivial kernel fails: {headline(telling)}",
             "",
             f"Over all {len(rows)}{run}: {headline(rows)}",
@@ -44,10 +46,10 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
         "",
         *(_PRECISION[word] for word in sorted({r.asked for r in rows})),
         "",
-        *over,
+        *headlines,
         remembered(rows),
         "",
-        *(_named("Not run", not_run) if not_run else []),
+        *(_listed("Not run", not_run) if not_run else []),
         "| category | passed | geomean, eager | median | >= 1x | faster for certain | geomean, torch.compile | >= 1x | "
         "of the bound: eager | torch.compile | ours |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
@@ -56,8 +58,8 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
         "",
         f"fast_p against eager: {_fast(summarise(rows))}; against torch.compile: {_fast(summarise(rows, 'compile'))}.",
         "",
-        *_named(f"Slower than {SLOWER}x eager", [_ratio_of(r) for r in rows if _is_slower(r)]),
-        *_named(
+        *_listed(f"Slower than {SLOWER}x eager", [_ratio_of(r) for r in rows if _is_slower(r)]),
+        *_listed(
             "Failures (counted as 1.0x in each geomean)", [f"{_name(r)}: {r.reason}" for r in rows if not r.passed]
         ),
         *_worst(rows),
@@ -75,11 +77,11 @@ def remembered(rows: Sequence[Row]) -> str:
     recalled = [r for r in rows if r.remembered]
     if not recalled:
         return "Memory: none was used, or it held nothing near."
-    begun = [r for r in recalled if any(g.taken for g in r.remembered)]
-    best = sum(max(g.score for g in r.remembered) for r in recalled) / len(recalled)
+    begun = [r for r in recalled if any(entry.taken for entry in r.remembered)]
+    score = sum(max(entry.score for entry in r.remembered) for r in recalled) / len(recalled)
     return (
         f"Memory: each task's own computation was held out; {len(recalled)} of {counted(len(rows), 'task')} received "
-        f"entries (mean best score {best:.2f}), {len(begun)} began from one, {sum(r.passed for r in begun)} of those "
+        f"entries (mean best score {score:.2f}), {len(begun)} began from one, {sum(r.passed for r in begun)} of those "
         "passed."
     )
 
@@ -99,7 +101,7 @@ def headline(rows: Sequence[Row]) -> str:
 
 def _worst(rows: Sequence[Row]) -> list[str]:
     timed = sorted((r for r in rows if r.passed and r.eager), key=lambda r: r.eager.speedup if r.eager else 0.0)
-    return _named("The slowest against eager", [f"{_ratio_of(r)} ({why(r)})" for r in timed[:_WORST]])
+    return _listed("The slowest against eager", [f"{_ratio_of(r)} ({why(r)})" for r in timed[:_WORST]])
 
 
 def why(row: Row) -> str:
@@ -114,7 +116,7 @@ def why(row: Row) -> str:
     return reason
 
 
-def _named(title: str, names: Sequence[str]) -> list[str]:
+def _listed(title: str, names: Sequence[str]) -> list[str]:
     return [f"{title}:", "", *(f"- {line}" for line in names), ""] if names else [f"{title}: none.", ""]
 
 

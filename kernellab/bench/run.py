@@ -25,12 +25,13 @@ ROWS = "rows.jsonl"
 BEFORE = "rows.before.jsonl"
 #: FLOP/s and bytes/s of a large GPU, which determine only the order of problems
 _FLOPS, _BYTES = 5e13, 2e12
+#: a task's name and folder in its suite
 _Key = tuple[str, str]
 
 
-def is_kept(row: Row, precision: str, every: bool) -> bool:
-    """Does a resumed run keep this row? ``every``: also a row that did not pass, if a role worked on it."""
-    return (row.passed or (every and row.turns > 0)) and row.asked == precision
+def is_kept(row: Row, precision: str, keep_failed: bool) -> bool:
+    """Does a resumed run keep this row? ``keep_failed``: also a row that did not pass, if a role worked on it."""
+    return (row.passed or (keep_failed and row.turns > 0)) and row.asked == precision
 
 
 def run_suite(
@@ -44,8 +45,8 @@ def run_suite(
     was not begun has no row. With ``keep_failed`` a resumed run keeps failed rows too: each is a sample."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
-    earlier = _last(path) if how.resume else {}
-    done = {key for key, row in earlier.items() if is_kept(row, how.precision, keep_failed)}
+    rows = _last(path) if how.resume else {}
+    done = {key for key, row in rows.items() if is_kept(row, how.precision, keep_failed)}
     if not how.resume:
         # a missing --resume must not delete a night's rows
         if path.exists() and path.stat().st_size:
@@ -53,7 +54,7 @@ def run_suite(
         path.write_text("")
     shared = SuiteRequest.model_fields.keys() & Job.model_fields.keys()
     common = how.model_dump(include=shared) | {"workspace": str(out), "max_bytes": how.limit_bytes}
-    _whole_lines(path)
+    _drop_incomplete_line(path)
     jobs = []
     for task in quickest_first(tasks) if how.quick_first else tasks:
         if task.key in done:
@@ -67,16 +68,16 @@ def run_suite(
     def keep(row: Row) -> None:
         with path.open("a") as file:
             file.write(row.model_dump_json() + "\n")
-        earlier[row.key] = row
+        rows[row.key] = row
         on_row(row)
 
     if jobs:
         workers, devices = how.workers or usual_workers(how.dsl), visible_devices(how.dsl)
         run_jobs(jobs, out, workers, how.deadline, keep, _on_cpu(how.dsl) and not how.dry, devices, how.seconds)
-    return _in_order(tasks, earlier)
+    return _in_order(tasks, rows)
 
 
-def _whole_lines(path: Path) -> None:
+def _drop_incomplete_line(path: Path) -> None:
     """Remove an incomplete last line, which a killed run leaves."""
     text = path.read_bytes() if path.exists() else b""
     if text and not text.endswith(b"\n"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
@@ -37,11 +37,11 @@ _COPIES = 20
 #: bytes of a device of unknown size
 _MEMORY = 80 << 30
 #: largest bytes of a task's tensors for which a judge keeps its memory for the next problem, and the share of a
-#: device's memory that is allotted, so that the rest is enough for that
-_SMALL, _SHARED = 128 << 20, 0.85
+#: device's memory that is allotted, so that the rest is enough for that; chosen, not measured, as the next two
+_SMALL, _ALLOTTED = 128 << 20, 0.85
 #: share of a device's memory from which a problem is postponed until smaller ones are done: a worker that waits for so
 #: much memory would be idle
-_MUCH = 0.25
+_LARGE_SHARE = 0.25
 #: seconds before its deadline at which a session is stopped, so that the current turn can end
 _STOP_BEFORE = 60.0
 
@@ -93,29 +93,37 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
         return _dry(job, begins)
     began = time.perf_counter()
     _warm(job)
-    known = _Known(job.category, (job.note,) if job.note else ())
+    outcome = _Outcome(job.category, (job.note,) if job.note else ())
     try:
         reduced = _within_limit(job)
-        known.cut = reduced.words
+        outcome.cut = reduced.words
         task = load_task(reduced.text, job.name)
-        known.notes += task.notes
-        known.category = known.category or category(task)
-        with _room(job, task, waits) as waited:
+        outcome.notes += task.notes
+        outcome.category = outcome.category or category(task)
+        with _device_memory(job, task, waits) as waited:
             began += waited
             begins()
             session = design(task, workspace=Path(job.workspace), **options_of(job))
-            in_time = _ended(session, began + job.deadline - min(_STOP_BEFORE, job.deadline / 2))
-        known.learn(session)
+            in_time = _ended_in_time(session, began + job.deadline - min(_STOP_BEFORE, job.deadline / 2))
+        outcome.learn(session)
         if not in_time and session.state.best() is None:
-            known.reason = f"It took longer than its deadline of {job.deadline:g} s."
+            outcome.reason = f"It took longer than its deadline of {job.deadline:g} s."
     except KernellabError as error:
-        known.reason = str(error)
-    return known.row(job, time.perf_counter() - began)
+        outcome.reason = str(error)
+    return outcome.row(job, time.perf_counter() - began)
+
+
+class _Cost(TypedDict):
+    """Fields of the row about requests to models."""
+
+    requests: int
+    tokens: int
+    usd: float | None
 
 
 @dataclass
-class _Known:
-    """What is known of a problem so far: a row of a problem that fails says what was known before that."""
+class _Outcome:
+    """The parts of a problem's row, as far as they are known: the row of a problem that fails has those before that."""
 
     category: str
     notes: tuple[str, ...]
@@ -125,8 +133,7 @@ class _Known:
     verdict: Verdict | None = None
     reason: str = ""
     remembered: tuple[Gave, ...] = ()
-    #: fields of the row about requests to models
-    cost: dict[str, Any] = field(default_factory=dict)
+    cost: _Cost = field(default_factory=lambda: _Cost(requests=0, tokens=0, usd=None))
 
     def learn(self, session: Session) -> None:
         """Take turns, entries of the memory, cost and the best verdict (else the last one) from an ended session."""
@@ -135,7 +142,7 @@ class _Known:
         self.remembered = tuple(Gave(name=entry.name, score=entry.score, taken=entry.taken) for entry in entries)
         total = session.trace.ledger()["total"]
         tokens = total["input_tokens"] + total["output_tokens"]
-        self.cost = {"requests": total["requests"], "tokens": tokens, "usd": total["usd"]}
+        self.cost = _Cost(requests=total["requests"], tokens=tokens, usd=total["usd"])
         best = session.state.best()
         last = next((turn.verdict for turn in reversed(session.turns) if turn.verdict), None)
         self.verdict = best.verdict if best else last
@@ -144,8 +151,11 @@ class _Known:
         """Return the row of the job, which took ``seconds`` without waits."""
         row = Row.of(job.name, self.category, job.dynamic, self.verdict, self.turns, seconds, self.reason)
         proves = not (self.verdict and of(self.verdict.conditions, WeakTask))
-        update = {"remembered": self.remembered, "cut": self.cut, "note": "; ".join(self.notes)}
-        return with_suite_labels(row, job).model_copy(update=update | {"discriminating": proves} | self.cost)
+        update = {
+            "remembered": self.remembered, "cut": self.cut, "note": "; ".join(self.notes), "discriminating": proves,
+            **self.cost,
+        }  # fmt: skip
+        return with_suite_labels(row, job).model_copy(update=update)
 
 
 def _dry(job: Job, begins: Callable[[], None]) -> Row:
@@ -167,8 +177,8 @@ def _dry(job: Job, begins: Callable[[], None]) -> Row:
 
 def options_of(job: Job) -> dict[str, Any]:
     """Return every option of the session, so that figures do not depend on the user's ``[session]`` settings."""
-    usual = DesignCall()
-    return {name: getattr(usual, name) for name in DesignCall.model_fields} | {
+    defaults = DesignCall()
+    return {name: getattr(defaults, name) for name in DesignCall.model_fields} | {
         "dsl": job.dsl,
         "roles": job.roles,
         "approve": "none",
@@ -185,9 +195,9 @@ def options_of(job: Job) -> dict[str, Any]:
     }
 
 
-def _ended(session: Session, until: float) -> bool:
-    """Wait for the session's end, and stop it at ``until`` (s, perf_counter): its results until then count. The caller
-    must abort a turn that does not end."""
+def _ended_in_time(session: Session, until: float) -> bool:
+    """Wait for the session's end and return True; stop it at ``until`` (s, perf_counter) and return False: its results
+    until then count. The caller must abort a turn that does not end."""
     try:
         session.wait(max(until - time.perf_counter(), 0.0))
         return True
@@ -218,10 +228,11 @@ def _warm(job: Job) -> None:
 
 
 @contextmanager
-def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
+def _device_memory(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
     """Reserve memory of a CUDA device until the problem is done; yields the seconds of the wait.
 
-    Raises Later.
+    Raises:
+        Later: it needs much of the device, and the job is not ``late``.
     """
     from kernellab.session.engine.engine import engine
     from kernellab.target import Backend
@@ -233,11 +244,11 @@ def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
         yield 0.0
         return
     size = input_bytes(task)
-    part = _COPIES * size / (_SHARED * (target.chip.memory_bytes or _MEMORY))
-    if part > _MUCH and not job.late and turns.environment():
+    share = _COPIES * size / (_ALLOTTED * (target.chip.memory_bytes or _MEMORY))
+    if share > _LARGE_SHARE and not job.late and turns.environment():
         raise Later
     waits()
-    with turns.share(part) as waited:
+    with turns.share(share) as waited:
         try:
             yield waited
         finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernellab import python_tree
 from kernellab.errors import TaskError
@@ -21,12 +22,13 @@ from kernellab.task.sample.shrink import FreeAxis, bytes_after, free_axes, windo
 INTERPRETED_BYTES = 1 << 20
 #: bytes for which eager takes milliseconds on a few cores, and far more than their caches
 CPU_BYTES = 64 << 20
-#: least extent of a cut axis, so that several tiles and a remainder stay; the same for a leading axis
+#: least extent of a cut axis, so that several tiles and a remainder stay; the same for a leading axis. Chosen, not
+#: measured, as the next two
 _SMALLEST, _SMALLEST_LEADING = 37, 3
 #: least extent of a cut axis of a sliding window
 _SMALLEST_WINDOW = 33
 #: largest power of two that a cut extent keeps, and the largest share of the extent that is lost for it
-_EVEN, _UNEVEN = 64, 0.125
+_LARGEST_DIVISOR, _MOST_LOST = 64, 0.125
 #: functions whose numbers may be the extents
 _DRAWING = ("get_inputs", "inputs")
 
@@ -91,7 +93,7 @@ def _cut(task: Task, limit_bytes: int) -> Scaled:
         leading = all(dim == 0 for _, dim in axis.axes)
         # if one axis is not enough, several are cut by similar factors
         least = max(_SMALLEST_LEADING if leading else _SMALLEST, int(axis.size * limit_bytes / total))
-        size = _even(axis.size, _largest(task, axis, sizes, limit_bytes, least))
+        size = _rounded_down(axis.size, _largest(task, axis, sizes, limit_bytes, least))
         if size < axis.size:
             sizes[axis] = size
             total = bytes_after(task, sizes)
@@ -135,28 +137,35 @@ def _largest(task: Task, axis: FreeAxis, sizes: Mapping[FreeAxis, int], limit_by
     return least
 
 
-def _even(before: int, size: int) -> int:
+def _rounded_down(before: int, size: int) -> int:
     """Return ``size``, or a little less to keep powers of two of the full extent: rows of odd length start at odd
     addresses, and 16-byte accesses would then not be possible."""
-    step = _EVEN
-    while step > 1 and (before % step or size - size % step < size * (1 - _UNEVEN)):
+    step = _LARGEST_DIVISOR
+    while step > 1 and (before % step or size - size % step < size * (1 - _MOST_LOST)):
         step //= 2
     return size - size % step
 
 
-def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[FreeAxis, int]]:
-    """Return the text with top-level numbers changed for cut axes, and the axes that no number of the file determines
-    alone."""
+class _Renumbered(NamedTuple):
+    """A task's text with other numbers, and the cut axes that no number of the file determines alone."""
+
+    text: str
+    left: dict[FreeAxis, int]
+
+
+def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> _Renumbered:
+    """Return the text with top-level numbers changed for cut axes."""
     text, left, shapes = task.text, dict(sizes), [list(a.shape) for a in task.args]
     for axis, size in sizes.items():
         expected = [list(s) for s in shapes]
         for position, dim in axis.axes:
             expected[position][dim] = size
         places = _assignments(text, axis.size)
+        # each number alone, then all of them
         for some in [*([place] for place in places), *([places] if len(places) > 1 else [])]:
             trial = text
-            for line, columns in sorted(some, reverse=True):
-                trial = _with_number(trial, line, columns, axis.size, size)
+            for place in sorted(some, reverse=True):
+                trial = _with_number(trial, place, axis.size, size)
             try:
                 shapes_at = [list(a.shape) for a in load_task(trial, task.name).args]
             except TaskError:
@@ -165,11 +174,19 @@ def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[Fr
                 text, shapes = trial, expected
                 del left[axis]
                 break
-    return text, left
+    return _Renumbered(text, left)
 
 
-def _assignments(text: str, value: int) -> list[tuple[int, tuple[int, int]]]:
-    """Return line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (product, tuple of numbers),
+class _Place(NamedTuple):
+    """A number in a text: its line (from 0), and its columns in bytes."""
+
+    line: int
+    start: int
+    end: int
+
+
+def _assignments(text: str, value: int) -> list[_Place]:
+    """Return each ``value`` in a top-level ``NAME = NUMBER`` (product, tuple of numbers),
     and in the function that draws the inputs."""
     assignments = []
     for statement in python_tree.parse(text).body:
@@ -178,7 +195,7 @@ def _assignments(text: str, value: int) -> list[tuple[int, tuple[int, int]]]:
             nodes = _numbers(statement.value)
         elif isinstance(statement, ast.FunctionDef) and statement.name in _DRAWING:
             nodes = [n for n in ast.walk(statement) if isinstance(n, ast.expr)]
-        assignments += [(n.lineno - 1, (n.col_offset, n.end_col_offset or 0)) for n in nodes if _is(n, value)]
+        assignments += [_Place(n.lineno - 1, n.col_offset, n.end_col_offset or 0) for n in nodes if _is(n, value)]
     return assignments
 
 
@@ -200,9 +217,9 @@ def _number(node: ast.expr) -> int | None:
     return None
 
 
-def _with_number(text: str, line: int, columns: tuple[int, int], before: int, after: int) -> str:
+def _with_number(text: str, place: _Place, before: int, after: int) -> str:
     lines = text.split("\n")
-    raw = lines[line].encode()  # ast counts columns in bytes
-    start, end = columns
-    lines[line] = (raw[:start] + str(after).encode() + raw[end:]).decode() + f"  # {before} at full size"
+    raw = lines[place.line].encode()  # ast counts columns in bytes
+    changed = raw[: place.start] + str(after).encode() + raw[place.end :]
+    lines[place.line] = changed.decode() + f"  # {before} at full size"
     return "\n".join(lines)

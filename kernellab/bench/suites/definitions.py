@@ -23,17 +23,19 @@ from kernellab.bench.suites.record import Asked, SuiteTask
 from kernellab.errors import TaskError, counted, refused
 from kernellab.task import identifier
 
-#: sizes of a variable axis without a workload
-_UNSAID = 256
+#: the size of a variable axis without a workload; chosen, not measured
+_DEFAULT_SIZE = 256
 #: the operator's name in a reference
 _RUN = "run"
 
 
-class _Given(BaseModel):
+class _Part(BaseModel):
+    """A part of a definition or workload; keys that are not named here are ignored."""
+
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Axis(_Given):
+class Axis(_Part):
     """An axis: ``const`` has a value, ``expr`` an expression over other axes, ``var`` a size in each workload."""
 
     type: Literal["const", "var", "expr"]
@@ -41,14 +43,16 @@ class Axis(_Given):
     expression: str = ""
 
 
-class Tensor(_Given):
+class Tensor(_Part):
     """``shape`` has names of axes; None means a Python number."""
 
     shape: tuple[str, ...] | None
     dtype: str
 
 
-class Definition(_Given):
+class Definition(_Part):
+    """One operator: its axes, tensors by name, and the reference as Python text."""
+
     name: str = Field(min_length=1)
     op_type: str | None = None
     axes: dict[str, Axis]
@@ -59,14 +63,18 @@ class Definition(_Given):
     custom_inputs_entrypoint: str | None = None
 
 
-class Input(_Given):
+class Input(_Part):
+    """The origin of one input of a workload: drawn, a number, stored in a file, or made by a function."""
+
     type: Literal["random", "scalar", "safetensors", "custom"]
     value: bool | int | float | None = None
     path: str = ""
     tensor_key: str = ""
 
 
-class Workload(_Given):
+class Workload(_Part):
+    """Sizes of the variable axes, and the origin of each input."""
+
     axes: dict[str, int]
     inputs: dict[str, Input]
 
@@ -87,9 +95,9 @@ def solexec(asked: Asked) -> list[tuple[str, SuiteTask]]:
     return _tasks([(p, p.with_name("workload.jsonl")) for p in files], root, "definition.json")
 
 
-def _tasks(files: Sequence[tuple[Path, Path | None]], root: Path, asked_category: str) -> list[tuple[str, SuiteTask]]:
+def _tasks(files: Sequence[tuple[Path, Path | None]], root: Path, layout: str) -> list[tuple[str, SuiteTask]]:
     if not files:
-        raise TaskError(f"There is no {asked_category} in {str(root)!r}.", "Name a folder with such definitions.")
+        raise TaskError(f"There is no {layout} in {str(root)!r}.", "Name a folder with such definitions.")
     tasks = []
     for path, lines in files:
         of_folder = lines is not None and path.parent == lines.parent
@@ -152,8 +160,8 @@ def task_text(definition: Definition, workloads: Sequence[Workload], root: Path)
     text = _template().render(
         definition=definition,
         run=run.name if run is not None else _RUN,
-        sizes={n: chosen.axes.get(n, _UNSAID) for n in variable},
-        most={n: max([w.axes[n] for w in workloads if n in w.axes], default=_UNSAID) for n in variable},
+        sizes={n: chosen.axes.get(n, _DEFAULT_SIZE) for n in variable},
+        most={n: max([w.axes[n] for w in workloads if n in w.axes], default=_DEFAULT_SIZE) for n in variable},
         dynamic=bool(variable) and not fixed,
         derived=derived,
         inputs=[_input(definition, chosen, name, root) for name in definition.inputs],
@@ -174,12 +182,8 @@ def _derived(definition: Definition) -> tuple[dict[str, str], list[str]]:
         name, equals, expression = (part.strip() for part in constraint.partition("=="))
         names = _names(expression) if equals else {""}
         axis = definition.axes.get(name)
-        if (
-            axis is not None
-            and axis.type == "var"
-            and name not in derived
-            and names <= definition.axes.keys() - derived
-        ):
+        is_free = axis is not None and axis.type == "var" and name not in derived
+        if is_free and names <= definition.axes.keys() - derived:
             derived[name] = _expression(expression, definition)
         else:
             rest.append(constraint)
@@ -192,8 +196,8 @@ def _names(expression: str) -> set[str]:
         nodes = list(ast.walk(python_tree.parse(expression, mode="eval").body))
     except SyntaxError:
         return {""}
-    kept = [n for n in nodes if isinstance(n, (ast.Name, ast.Call, ast.Attribute, ast.Subscript))]
-    return {n.id if isinstance(n, ast.Name) else "" for n in kept}
+    named = [n for n in nodes if isinstance(n, (ast.Name, ast.Call, ast.Attribute, ast.Subscript))]
+    return {n.id if isinstance(n, ast.Name) else "" for n in named}
 
 
 def _expression(text: str, definition: Definition) -> str:
@@ -251,11 +255,11 @@ def _passes_outputs(definition: Definition, run: ast.FunctionDef | None, derived
     """Does ``run`` take its outputs, to write into, after its inputs?"""
     if run is None or len(run.args.args) != len(definition.inputs) + len(definition.outputs):
         return False
-    shown = {axis for spec in definition.inputs.values() for axis in spec.shape or ()}
-    unseen = [n for n, a in definition.axes.items() if a.type == "var" and n not in shown | derived.keys()]
-    if unseen:
+    of_inputs = {axis for spec in definition.inputs.values() for axis in spec.shape or ()}
+    unsized = [n for n, a in definition.axes.items() if a.type == "var" and n not in of_inputs | derived.keys()]
+    if unsized:
         raise TaskError(
-            f"The outputs of {definition.name} need the axis {unseen[0]}, which no input has.",
+            f"The outputs of {definition.name} need the axis {unsized[0]}, which no input has.",
             "Let run() return its outputs.",
         )
     return True
