@@ -86,8 +86,8 @@ def _line(category: str, rows: Sequence[Row]) -> str:
     reached = [len(STAGES) if r.passed else STAGES.index(r.stage or STAGES[0]) for r in rows]
     counts = [sum(n > STAGES.index(stage) for n in reached) for stage in STAGES]
     # those that no trivial kernel passes
+    # those that no trivial kernel passes
     telling = sum(n > 0 and r.discriminating for n, r in zip(reached, rows, strict=True))
     composed = sum(r.passed and r.composed for r in rows)
-    return (
-        f"| {category} | {len(rows)} | {counts[0]} | {telling} | {counts[1]} | {counts[2]} | {counts[3]} | {composed} |"
-    )
+    read, designed, right, lowered = counts
+    return f"| {category} | {len(rows)} | {read} | {telling} | {designed} | {right} | {lowered} | {composed} |"
