@@ -30,7 +30,7 @@ from kernellab.sketch.check import check, load_program
 from kernellab.sketch.cost import cost
 from kernellab.sketch.gate import gate, outputs
 from kernellab.sketch.program.bind import bind
-from kernellab.sketch.run import confined, messages, run
+from kernellab.sketch.run import client, confined, messages, run
 from kernellab.sketch.run.library import called
 from kernellab.sketch.run.tracer import trace
 from kernellab.task import load_task
@@ -271,7 +271,7 @@ def test_workers_of_two_threads_are_apart(impatient: None) -> None:
 
 def test_a_server_that_is_gone_is_started_again() -> None:
     assert works()
-    server = confined._running()
+    server = client.running()
     server.process.kill()
     server.process.wait()
     assert works()
@@ -282,7 +282,7 @@ def test_a_server_that_is_gone_is_started_again() -> None:
 def test_a_lost_server_ends_with_its_worker() -> None:
     """The worker is ended while it computes: its sketch is said not to have been run, and the next one is."""
     assert works()
-    threading.Timer(0.5, confined._running().process.kill).start()
+    threading.Timer(0.5, client.running().process.kill).start()
     with pytest.raises(NotRunnable):
         run_there("while True: pass", seconds=30.0)
     assert works()
@@ -343,7 +343,7 @@ def test_a_worker_holds_no_key_and_nothing_of_this_process(monkeypatch: pytest.M
 
 def test_what_a_sketch_names_is_computed_in_a_sandbox_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert works()
-    monkeypatch.setattr(confined._Server, "is_contained", False)
+    monkeypatch.setattr(client.Server, "is_contained", False)
     result = gate(CUMSUM, TASK)
     assert result.state is GateState.NOT_RUNNABLE and "no sandbox" in result.reason
     assert torch.equal(run(load_program(COPY), {"X": X})["Y"], X)
@@ -395,7 +395,7 @@ def test_programs_and_tensors_arrive_as_they_were() -> None:
     from kernellab.sketch.run.interpreter import prepared
 
     ours, theirs = socket.socketpair()
-    sent, received = messages.Kept(), messages.Kept()
+    sent, received = messages.SentPrograms(), messages.SentPrograms()
     given = prepared(PROGRAM, {"X": X.to(torch.bfloat16)}, f64=True)
     for _ in range(2):
         arguments = (given, {"a": [1, (2.5, None)], "b": frozenset({3})}, torch.zeros(0, 3), torch.tensor(True))
@@ -416,7 +416,7 @@ def _filled(channel: socket.socket, part: memoryview) -> None:
 def test_nothing_is_left_behind() -> None:
     """Neither a folder nor a process, once the server is ended."""
     assert works()
-    server = confined._running()
+    server = client.running()
     # those of servers that other tests start are there for seconds
     until(lambda: not [name for name in os.listdir("/tmp") if name.startswith("kernellab-sketch-")])
     below = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
@@ -427,20 +427,20 @@ def test_nothing_is_left_behind() -> None:
 def test_a_server_that_no_one_asks_ends_and_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds 150 MB. A worker that is at work keeps it."""
     confined.shut()
-    monkeypatch.setattr(confined, "IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(client, "IDLE_SECONDS", 0.3)
     assert works()
-    server = confined._running()
+    server = client.running()
     with confined.one_worker():
         run_there("import time; time.sleep(2)", seconds=5.0)
         run_there("pass")
     server.process.wait(20)
-    assert works() and confined._running() is not server
+    assert works() and client.running() is not server
     confined.shut()
 
 
 def test_a_server_rests_where_no_sketch_is_computed() -> None:
     assert works()
-    server = confined._running()
+    server = client.running()
     with confined.one_worker():
         run_there("pass")
         confined.rest()

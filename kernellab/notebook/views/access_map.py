@@ -23,7 +23,7 @@ from kernellab.sketch.gate.cases import Case, cases
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import Program
 from kernellab.sketch.run.confined import one_worker
-from kernellab.sketch.run.tracer import LEVELS, Made, Touch, Trace, trace
+from kernellab.sketch.run.tracer import LEVELS, TileWrite, Touch, Trace, trace
 from kernellab.task import Task
 
 #: elements of the largest tensor that are drawn where the gate has a choice, and where it has none; steps
@@ -160,7 +160,7 @@ def _steps(found: Trace, names: Sequence[str]) -> Iterator[TouchStep]:
     tiles: list[MadeTile] = []
     for loops, group in groupby(found.events, key=lambda event: tuple(event.loops.items())):
         events = list(group)
-        tiles += [{"name": e.tile, "shape": list(e.shape), "line": e.line} for e in events if isinstance(e, Made)]
+        tiles += [{"name": e.tile, "shape": list(e.shape), "line": e.line} for e in events if isinstance(e, TileWrite)]
         if parts := [_part(e, names.index(e.tensor)) for e in events if isinstance(e, Touch)]:
             yield {"at": ", ".join(f"{name} = {value}" for name, value in loops), "parts": parts, "tiles": tiles}
             tiles = []

@@ -194,8 +194,9 @@ def _distinct_elements(regions: Sequence[tuple[Covered, ...]]) -> float:
         return each
     touched = [region for region in regions if all(c.width for c in region)]
     if not touched:
-        return 0
-    return min(each, prod(max(c.high for c in dim) - min(c.low for c in dim) for dim in zip(*touched, strict=True)))
+        return 0.0
+    box = prod(max(c.high for c in dim) - min(c.low for c in dim) for dim in zip(*touched, strict=True))
+    return float(min(each, box))
 
 
 def _covered(item: Point | Range, size: int, env: Mapping[str, int], ranges: Mapping[str, range]) -> Covered:

@@ -6,12 +6,8 @@ the sketch."""
 
 from __future__ import annotations
 
-import atexit
-import json
-import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,24 +15,20 @@ from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any
 
-from kernellab.content import module_command
 from kernellab.errors import NotRunnable, SketchError, lasting
-from kernellab.sandbox.environment import clean_environment
-from kernellab.sandbox.sandbox import contains
 from kernellab.sketch.run import messages
+from kernellab.sketch.run.client import Server, begin, rest, running, shut
 
-#: most bytes of a request to the server
-MOST_REQUEST = 4096
 #: most seconds of the processor's time of a call that names no fewer
 MOST_SECONDS = 60.0
-#: what a call may use over its time, in a share and in seconds; and of the clock, since the machine may be busy
-_SHARE, _MORE, _BUSY, _WAIT = 1.5, 2.0, 10.0, 30.0
+#: CPU time that a call may use over its seconds, as a factor and in seconds. Chosen, not measured, as the next three
+_OVERTIME_FACTOR, _OVERTIME_SECONDS = 1.5, 2.0
+#: time of the clock for that CPU time, since the machine may be busy, as a factor and in seconds
+_BUSY_FACTOR, _BUSY_SECONDS = 10.0, 30.0
 #: seconds of the clock without one of the processor's after which a worker waits for nothing
-_IDLE = 10.0
-#: seconds of silence after which a worker's time is looked at; for the server's first and other answers
-_LOOK, _START, _ANSWER = 0.25, 120.0, 30.0
-#: seconds without a sketch after which the server ends: it holds 150 MB, and starts again in two
-IDLE_SECONDS = 45.0
+_IDLE_SECONDS = 10.0
+#: seconds of silence after which a worker's time is looked at
+_LOOK_SECONDS = 0.25
 _AGAIN = "Change what it computes there, and try it again."
 
 
@@ -51,7 +43,10 @@ ERRORS: dict[str, type[SketchError]] = {
     "SketchError": SketchError,
 }
 
+#: is this process a worker?
 _here = False
+#: of each thread: ``worker``, that of its sketch; ``seconds`` that workers have used for it; ``until``, when its time
+#: is over, as :func:`used` counts
 _local = threading.local()
 
 
@@ -132,25 +127,6 @@ def compute(
     return answer.get("value")
 
 
-def shut() -> None:
-    """End the server, which is started again when a sketch is computed."""
-    global _server
-    with _starting:
-        server, _server = _server, None
-        if server is not None:
-            server.close()
-
-
-def rest() -> None:
-    """End the server where no sketch is computed: another program needs its memory."""
-    global _server
-    with _starting:
-        if _server is None or _server.workers or not _server.is_usable():
-            return
-        server, _server = _server, None
-        server.close()
-
-
 def spoiled(how: str = "it answers what no sketch computes") -> SketchError:
     """Return the error of a sketch whose worker answers nonsense."""
     return SketchError(f"Computing the sketch spoiled the memory of its process: {how}.", _AGAIN)
@@ -165,9 +141,9 @@ class _Worker:
 
     def __init__(self) -> None:
         self.channel: socket.socket | None = None
-        self.server: _Server | None = None
+        self.server: Server | None = None
         self.number = 0
-        self.kept = messages.Kept()
+        self.sent = messages.SentPrograms()
         #: what ended it: each later call says the same
         self.ended: tuple[type[SketchError], str, str] | None = None
         begin()
@@ -188,7 +164,7 @@ class _Worker:
         clock = _Clock(self, seconds, torch.get_num_threads())
         before = clock.used() or 0.0
         try:
-            messages.send_call(clock.send, self.kept, on_threads, (torch.get_num_threads(), function, arguments))
+            messages.send_call(clock.send, self.sent, on_threads, (torch.get_num_threads(), function, arguments))
             answer = messages.take_answer(clock.fill, most_bytes)
         except _Late:
             _count(clock.last - clock.first)
@@ -204,8 +180,8 @@ class _Worker:
             self._end(NotRunnable, "Computing the sketch was interrupted.", raising=False)
             raise
         else:
-            told = answer.get("seconds")
-            after = (clock.used() or 0.0) if not isinstance(told, float) else before + max(0.0, told)
+            reported = answer.get("seconds")
+            after = before + max(0.0, reported) if isinstance(reported, float) else clock.used() or 0.0
             _count(min(after - before, clock.elapsed))
             return answer
         raise AssertionError("unreachable")
@@ -215,7 +191,7 @@ class _Worker:
         with theirs:
             for last in (False, True):
                 try:
-                    self.server = _running()
+                    self.server = running()
                     self.number = int(self.server.request({"begin": 1}, [theirs.fileno()])["worker"])
                     break
                 except (OSError, ValueError, KeyError):
@@ -277,11 +253,11 @@ class _Clock:
         self.start = self.moved = time.monotonic()
         self.first = self.last = 0.0
         self.looked = False
-        self.most = (_SHARE * max(seconds, 0.0) + _MORE) * max(1, threads)
-        self.longest = _BUSY * self.most + _WAIT
+        self.most = (_OVERTIME_FACTOR * max(seconds, 0.0) + _OVERTIME_SECONDS) * max(1, threads)
+        self.longest = _BUSY_FACTOR * self.most + _BUSY_SECONDS
         assert worker.channel is not None
         self.channel = worker.channel
-        self.channel.settimeout(_LOOK)
+        self.channel.settimeout(_LOOK_SECONDS)
 
     @property
     def elapsed(self) -> float:
@@ -307,7 +283,7 @@ class _Clock:
             self.first = self.last = used
         if used > self.last:
             self.last, self.moved = used, time.monotonic()
-        if used - self.first > self.most or time.monotonic() - self.moved > _IDLE:
+        if used - self.first > self.most or time.monotonic() - self.moved > _IDLE_SECONDS:
             raise _Late
 
     def send(self, part: memoryview) -> None:
@@ -328,98 +304,6 @@ class _Clock:
                 raise EOFError
             part = part[count:]
 
-
-class _Server:
-    """The process that forks workers: it is started once, and answers one request at a time."""
-
-    def __init__(self) -> None:
-        self.owner = os.getpid()
-        self.lock = threading.Lock()
-        self.held: list[str] | None = None
-        #: workers that have begun and not ended
-        self.workers = 0
-        #: was a request interrupted before its answer was read?
-        self.broken = False
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                module_command("kernellab.sketch.run.server", str(theirs.fileno()), str(IDLE_SECONDS)),
-                env=clean_environment({"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}),
-                pass_fds=(theirs.fileno(),), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # an interrupt is for the process that asks
-            )  # fmt: skip
-        self.channel = ours
-        self.answers = ours.makefile("rb")
-
-    @property
-    def is_contained(self) -> bool:
-        """Do its workers have a sandbox that keeps the user's files from them?"""
-        return contains(", ".join(self.held or ()))
-
-    def is_usable(self) -> bool:
-        return self.owner == os.getpid() and not self.broken and self.process.poll() is None
-
-    def request(self, message: dict[str, Any], fds: list[int] | None = None) -> dict[str, Any]:
-        """Return its answer. Raises OSError, ValueError: it has ended, or is silent."""
-        with self.lock:
-            if self.broken:
-                raise OSError("an answer of the server was not read")
-            try:
-                if self.held is None:
-                    self.channel.settimeout(_START)
-                    self.held = [str(part) for part in self._next()["held"]]
-                self.channel.settimeout(_ANSWER)
-                socket.send_fds(self.channel, [json.dumps(message).encode()], fds or [])
-                answer = self._next()
-                self.workers += ("begin" in message) - ("end" in message)
-                return answer
-            except BaseException:
-                # the next answer would be this one's
-                self.broken = True
-                raise
-
-    def _next(self) -> dict[str, Any]:
-        line = self.answers.readline(MOST_REQUEST)
-        if not line:
-            raise OSError("the server has ended")
-        return dict(json.loads(line))
-
-    def close(self) -> None:
-        if self.owner != os.getpid():
-            return  # of the process that this one was forked from
-        for end in (self.answers, self.channel, self.process.stdin):
-            with suppress(OSError):
-                if end is not None:
-                    end.close()
-        try:
-            self.process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-_starting = threading.Lock()
-_server: _Server | None = None
-
-
-def _running() -> _Server:
-    global _server
-    with _starting:
-        if _server is None or not _server.is_usable():
-            if _server is not None:
-                _server.close()
-            _server = _Server()
-        return _server
-
-
-def begin() -> None:
-    """Start the server, without waiting for it: it imports torch meanwhile."""
-    with suppress(OSError):  # the first call says so
-        _running()
-
-
-atexit.register(shut)
 
 __all__ = [
     "ERRORS",

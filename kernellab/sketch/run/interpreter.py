@@ -72,16 +72,16 @@ def execute(
 ) -> Outcome:
     """As :func:`run`, with masks of the stored elements; ``keep`` as in :class:`Machine`, ``seconds`` of the
     processor's time. A worker computes it."""
-    given = prepared(program, inputs, symbols=symbols, constexpr=constexpr, f64=f64)
+    run_input = prepared(program, inputs, symbols=symbols, constexpr=constexpr, f64=f64)
     answer = compute(
-        _computed, given, keep, seconds,
-        seconds=seconds, most_bytes=given.bytes_of_outputs, free=given.names_operations,
+        _computed, run_input, keep, seconds,
+        seconds=seconds, most_bytes=run_input.bytes_of_outputs, free=run_input.names_operations,
     )  # fmt: skip
-    return given.outcome(answer)
+    return run_input.outcome(answer)
 
 
 @dataclass(frozen=True)
-class Given:
+class RunInput:
     """What a run needs: the program, its inputs by tensor name, the sizes and the values of the constexprs."""
 
     program: Program
@@ -114,11 +114,11 @@ class Given:
         """Return what a worker has answered with :meth:`answer`. Raises SketchError: it is nothing of the kind."""
         import torch
 
-        asked = self._outputs
-        outputs, written = (_by_name(answer, part, list(asked)) for part in ("outputs", "written"))
-        for name, (shape, dtype) in asked.items():
-            for one, kind in ((outputs[name], dtype), (written[name], torch.bool)):
-                if not isinstance(one, torch.Tensor) or tuple(one.shape) != shape or one.dtype != kind:
+        expected = self._outputs
+        outputs, written = (_by_name(answer, part, list(expected)) for part in ("outputs", "written"))
+        for name, (shape, dtype) in expected.items():
+            for tensor, kind in ((outputs[name], dtype), (written[name], torch.bool)):
+                if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != shape or tensor.dtype != kind:
                     raise spoiled()
         return Outcome(outputs, written, self.symbols, self.constexpr)
 
@@ -142,7 +142,7 @@ def prepared(
     symbols: Mapping[str, int] | None = None,
     constexpr: Mapping[str, Number] | None = None,
     f64: bool = False,
-) -> Given:
+) -> RunInput:
     """Return what a run of ``program`` needs. Raises NotRunnable, SketchError: as :func:`run`."""
     import torch
 
@@ -159,28 +159,28 @@ def prepared(
     sizes = {name: _plain(size) for name, size in (symbols or {}).items()}
     sizes = symbol_values(program, {n: tuple(a.shape) for n, a in arrays.items()}, numbers, sizes)
     names = {t.name for t in program.inputs}
-    return Given(program, {n: a for n, a in arrays.items() if n in names}, sizes, numbers, f64)
+    return RunInput(program, {n: a for n, a in arrays.items() if n in names}, sizes, numbers, f64)
 
 
 def interpret(
-    given: Given, keep: int | None = None, seconds: float = MOST_SECONDS, watch: Watch | None = None
+    run_input: RunInput, keep: int | None = None, seconds: float = MOST_SECONDS, watch: Watch | None = None
 ) -> dict[str, list[torch.Tensor]]:
     """Compute a run, in a worker: the outputs and the masks of their stored elements, in the order of the program."""
     import torch
 
-    program, scope = given.program, given.scope
+    program, scope = run_input.program, run_input.scope
     sums = only_added_to(s for kernel in program.kernels for s in statements(kernel.body))
-    memory = {t.name: _contents(t, given.arrays.get(t.name), scope, t.name in sums) for t in program.tensors}
+    memory = {t.name: _contents(t, run_input.arrays.get(t.name), scope, t.name in sums) for t in program.tensors}
     written = {n: torch.zeros(m.shape, dtype=torch.bool) for n, m in memory.items()}
     machine = Machine(memory, written, keep, watch, thread_time() + seconds)
     for kernel in program.kernels:
-        machine.launch(kernel, Scope(dict(scope.indices), scope.numbers, given.f64))
+        machine.launch(kernel, Scope(dict(scope.indices), scope.numbers, run_input.f64))
     names = [t.name for t in program.outputs]
     return {"outputs": [memory[n] for n in names], "written": [written[n] for n in names]}
 
 
-def _computed(given: Given, keep: int | None, seconds: float) -> dict[str, list[torch.Tensor]]:
-    return interpret(given, keep, seconds)
+def _computed(run_input: RunInput, keep: int | None, seconds: float) -> dict[str, list[torch.Tensor]]:
+    return interpret(run_input, keep, seconds)
 
 
 def constexpr_values(

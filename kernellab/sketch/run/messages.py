@@ -1,7 +1,9 @@
 """Messages between a process and the worker that computes its sketches, on a stream of bytes.
 
-Both are JSON and the bytes of tensors. A call names a function and classes of ours. An answer names nothing: the worker
-has run what a stranger wrote."""
+Each is two lengths (8 bytes, the high one first), two texts of JSON, and the bytes of tensors: the first text lists the
+tensors' dtypes and shapes, the second is the message, where ``{"$tensor": 0}`` is the first of them. A call names a
+function and classes of ours, and lists each object once. An answer names nothing: the worker has run what a stranger
+wrote."""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ class Malformed(Exception):
     """An answer that is too long, or that is none."""
 
 
-class Kept:
+#: an object as it is sent: its class, the names of its fields, and their values
+_Object = tuple[str, list[str], list[Any]]
+
+
+class SentPrograms:
     """The programs that one side of a stream has sent or received: each is sent once."""
 
     def __init__(self) -> None:
@@ -51,28 +57,28 @@ class Kept:
         return next((n for n, one in enumerate(self.programs) if one is program), None)
 
 
-def send_call(send: Send, kept: Kept, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+def send_call(send: Send, sent: SentPrograms, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
     """Send a call of a module's function: ``arguments`` of numbers, texts, tuples, lists, sets, dictionaries, tensors,
     and of our dataclasses and enumerations.
 
     Raises:
         RecursionError: the arguments are nested too deeply.
     """
-    writer = _Writer(kept)
+    writer = _Writer(sent)
     value = writer.written((function, list(arguments)))
     body = json.dumps([writer.programs, writer.objects, value], separators=(",", ":")).encode()
     _send_all(send, (_specs(writer.tensors), body), writer.tensors)
 
 
-def take_call(fill: Fill, kept: Kept) -> tuple[Callable[..., Any], list[Any]]:
+def take_call(fill: Fill, sent: SentPrograms) -> tuple[Callable[..., Any], list[Any]]:
     """Read a call that :func:`send_call` has sent."""
     head, body = _read_texts(fill)
     tensors = [_read_tensor(fill, *_spec(*one)) for one in json.loads(head)]
     programs, objects, value = json.loads(body)
     for parts, number in programs:
-        kept.programs.append(_Reader((), kept, parts).objects[number])
-    function, given = _Reader(tensors, kept, objects).read(value)
-    return function, given
+        sent.programs.append(_Reader((), sent, parts).objects[number])
+    function, arguments = _Reader(tensors, sent, objects).read(value)
+    return function, arguments
 
 
 #: places of what JSON has no form for
@@ -86,10 +92,10 @@ class _Writer:
     It calls itself by ``map``: before Python 3.12 comprehensions are frames, and sums of many terms are deep.
     """
 
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
+    def __init__(self, sent: SentPrograms) -> None:
+        self.sent = sent
         self.tensors: list[Tensor] = []
-        self.objects: list[tuple[str, list[str], list[Any]]] = []
+        self.objects: list[_Object] = []
         #: programs that are sent for the first time: their objects, and the place of the program among them
         self.programs: list[tuple[list[Any], int]] = []
         self._seen: dict[int, tuple[Any, int]] = {}
@@ -121,12 +127,12 @@ class _Writer:
         return {_OBJECT: self._object(value)}
 
     def _program(self, program: Program) -> int:
-        number = self.kept.number(program)
+        number = self.sent.number(program)
         if number is None:
-            apart = _Writer(self.kept)
-            self.programs.append((apart.objects, apart._object(program)))
-            self.kept.programs.append(program)
-            number = len(self.kept.programs) - 1
+            writer = _Writer(self.sent)
+            self.programs.append((writer.objects, writer._object(program)))
+            self.sent.programs.append(program)
+            number = len(self.sent.programs) - 1
         return number
 
     def _object(self, value: Any) -> int:
@@ -142,13 +148,15 @@ class _Writer:
 class _Reader:
     """Reads what a :class:`_Writer` has written; ``objects`` are those that the values name."""
 
-    def __init__(self, tensors: Sequence[Tensor], kept: Kept, objects: Iterable[tuple[str, list[str], list[Any]]]):
+    def __init__(
+        self, tensors: Sequence[Tensor], sent: SentPrograms, objects: Iterable[tuple[str, list[str], list[Any]]]
+    ):
         self.tensors = tensors
-        self.kept = kept
+        self.sent = sent
         self.objects: list[Any] = []
         for kind, names, values in objects:
-            made = _member(kind)
-            self.objects.append(made(**dict(zip(names, map(self.read, values), strict=True))))
+            build = _member(kind)
+            self.objects.append(build(**dict(zip(names, map(self.read, values), strict=True))))
 
     def read(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -159,7 +167,7 @@ class _Reader:
         if kind == _OBJECT:
             return self.objects[inner]
         if kind == _PROGRAM:
-            return self.kept.programs[inner]
+            return self.sent.programs[inner]
         if kind == _TENSOR:
             return self.tensors[inner]
         if kind == _ENUM:
@@ -275,4 +283,4 @@ def _read(fill: Fill, count: int) -> bytes:
     return bytes(data)
 
 
-__all__ = ["SMALL", "Kept", "Malformed", "send_answer", "send_call", "take_answer", "take_call"]
+__all__ = ["SMALL", "Malformed", "SentPrograms", "send_answer", "send_call", "take_answer", "take_call"]

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from kernellab.errors import SketchError
 from kernellab.sandbox import landlock, sandbox, seccomp
-from kernellab.sketch.run import confined, messages
+from kernellab.sketch.run import client, confined, messages
 from kernellab.sketch.run.machine import is_out_of_memory
 
 #: bytes that a worker may map beyond what it begins with
@@ -102,7 +102,7 @@ def _serve(channel: socket.socket, level: str, scratch: str, writing: int) -> No
     workers: set[int] = set()
     with suppress(OSError):
         while wait([channel], float(sys.argv[2])) or workers:
-            text, fds, _, _ = socket.recv_fds(channel, confined.MOST_REQUEST, 1)
+            text, fds, _, _ = socket.recv_fds(channel, client.MOST_REQUEST, 1)
             if not text:
                 break
             _say(channel, _answer(json.loads(text), fds, channel, paths, workers))
@@ -163,11 +163,11 @@ def _work(channel: socket.socket, paths: list[str]) -> NoReturn:
             seccomp.no_processes()
             _limit_memory()
         confined.compute_here()
-        kept = messages.Kept()
+        sent = messages.SentPrograms()
         fill = _reader(channel)
         while True:
             try:
-                function, arguments = messages.take_call(fill, kept)
+                function, arguments = messages.take_call(fill, sent)
             except EOFError:
                 break
             began = time.thread_time()

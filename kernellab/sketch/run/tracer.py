@@ -22,7 +22,7 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 from kernellab.sketch.run.confined import compute, spoiled
-from kernellab.sketch.run.interpreter import Given, interpret, prepared
+from kernellab.sketch.run.interpreter import RunInput, interpret, prepared
 from kernellab.sketch.run.values import IndexValue, Scope
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 LEVELS = ("fastest", "fast", "medium", "slow")
+#: most steps of a run that is traced; chosen, not measured
 _MOST_STEPS = 200_000
 #: most accessed elements: a worker's answer has at most 64 MiB of text
 _MOST_ELEMENTS = 6_000_000
@@ -53,7 +54,7 @@ class Touch:
 
 
 @dataclass(frozen=True)
-class Made:
+class TileWrite:
     """One execution of a statement that writes a tile: a load, an assignment, a step of a product."""
 
     line: int
@@ -67,7 +68,7 @@ class Trace:
     """A run in order of execution, and the bytes moved by memory level (tiles by their hint). The event of a tile comes
     directly before the accesses of the statement that writes it."""
 
-    events: tuple[Touch | Made, ...]
+    events: tuple[Touch | TileWrite, ...]
     bytes_by_level: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
     outputs: Mapping[str, Any]
@@ -100,12 +101,12 @@ def trace(
     Raises:
         NotRunnable, SketchError: as :func:`kernellab.sketch.run.run`; also a run of more than ``most_steps`` steps.
     """
-    given = prepared(program, inputs, symbols=symbols, constexpr=constexpr)
-    most, free = given.bytes_of_outputs, given.names_operations
-    answer = compute(_traced, given, most_steps, most_bytes=most, free=free)
-    outcome = given.outcome(answer)
-    integers = {k: int(v) for k, v in given.constexpr.items() if float(v).is_integer()}
-    names = {**integers, **given.symbols}
+    run = prepared(program, inputs, symbols=symbols, constexpr=constexpr)
+    most, free = run.bytes_of_outputs, run.names_operations
+    answer = compute(_traced, run, most_steps, most_bytes=most, free=free)
+    outcome = run.outcome(answer)
+    integers = {k: int(v) for k, v in run.constexpr.items() if float(v).is_integer()}
+    names = {**integers, **run.symbols}
     shapes = {t.name: tuple(e.evaluate(names) for e in t.shape) for t in program.tensors}
     try:
         events = tuple(_event(one, shapes) for one in answer["events"])
@@ -115,11 +116,11 @@ def trace(
     return Trace(events, moved, shapes, outcome.outputs)
 
 
-def _traced(given: Given, most_steps: int) -> dict[str, Any]:
+def _traced(run: RunInput, most_steps: int) -> dict[str, Any]:
     """In a worker: the run's outputs, its events as lists of their fields, and the bytes by level."""
-    loops = {s.var for kernel in given.program.kernels for s in statements(kernel.body) if isinstance(s, Loop)}
+    loops = {s.var for kernel in run.program.kernels for s in statements(kernel.body) if isinstance(s, Loop)}
     recorder = _Recorder(loops, most_steps)
-    run = interpret(given, watch=recorder)
+    results = interpret(run, watch=recorder)
     # not by dataclasses.astuple, which copies each number of a long list
     events = [
         [e.line, e.tensor, e.is_write, dict(e.loops), e.elements, e.outside]
@@ -127,14 +128,14 @@ def _traced(given: Given, most_steps: int) -> dict[str, Any]:
         else [e.line, e.tile, e.shape, dict(e.loops)]
         for e in recorder.events
     ]
-    return {**run, "events": events, "bytes": recorder.bytes}
+    return {**results, "events": events, "bytes": recorder.bytes}
 
 
-def _event(fields: Any, shapes: Mapping[str, tuple[int, ...]]) -> Touch | Made:
+def _event(fields: Any, shapes: Mapping[str, tuple[int, ...]]) -> Touch | TileWrite:
     """Return the event with these fields. Raises LookupError, TypeError, ValueError: there is none such."""
     if len(fields) == 4:
         line, tile, shape, loops = fields
-        return Made(int(line), str(tile), tuple(map(int, shape)), _counters(loops))
+        return TileWrite(int(line), str(tile), tuple(map(int, shape)), _counters(loops))
     line, tensor, is_write, loops, elements, outside = fields
     count = prod(shapes[tensor])
     if not all(type(n) is int and 0 <= n < count for n in elements):
@@ -147,10 +148,12 @@ def _counters(loops: Any) -> dict[str, int]:
 
 
 class _Recorder:
+    """Watches a run (:class:`~kernellab.sketch.run.machine.Watch`) and keeps its events."""
+
     def __init__(self, loops: set[str], most_steps: int) -> None:
         self.loops = loops
         self.most_steps = most_steps
-        self.events: list[Touch | Made] = []
+        self.events: list[Touch | TileWrite] = []
         self.bytes = dict.fromkeys(LEVELS, 0)
         self.steps = self.elements = 0
 
@@ -182,7 +185,7 @@ class _Recorder:
             raise NotRunnable(*_TOO_LONG)
         loops = self.place(scope.indices)
         for tile in dict.fromkeys(_written(stmt)):
-            self.events.append(Made(stmt.span.line, tile.name, scope.extents(tile.shape), loops))
+            self.events.append(TileWrite(stmt.span.line, tile.name, scope.extents(tile.shape), loops))
         for tile in _tiles(stmt):
             size = prod(scope.extents(tile.shape)) * tile.dtype.bytes
             self.bytes[next((h for h in tile.hints if h in LEVELS), "fast")] += size

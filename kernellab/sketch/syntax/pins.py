@@ -1,4 +1,7 @@
-"""Pins and constraints: what a revision by an agent may not change."""
+"""Pins and constraints: what a revision by an agent may not change.
+
+A line that ends with ``#: pin`` and a ``require:`` of a person stay as they are in every revision by an agent. A pin is
+found in the next text by its canonical text and the headers around it, so that it may move to another line."""
 
 from __future__ import annotations
 
@@ -21,8 +24,13 @@ from kernellab.sketch.syntax.printer import format_expr, format_statement
 _MARK = "#: pin"
 _ELSE = re.compile(r"\s*else\b")
 
-#: a pinned line: its canonical text, and the headers (hints included) of the loops and ifs around it
-_Pin = tuple[str, tuple[str, ...]]
+
+class Pin(NamedTuple):
+    """A pinned line: its canonical text, and the sketch and the headers (hints included) of the loops and ifs around
+    it."""
+
+    text: str
+    around: tuple[str, ...]
 
 
 class Constraint(NamedTuple):
@@ -36,31 +44,33 @@ class Constraint(NamedTuple):
 class Kept:
     """What a revision by an agent keeps: pinned lines with how often each stands, and constraints."""
 
-    pins: Mapping[_Pin, int] = field(default_factory=dict)
+    pins: Mapping[Pin, int] = field(default_factory=dict)
     constraints: tuple[Constraint, ...] = ()
 
     @classmethod
     def of(cls, text: str) -> Kept | None:
-        """All pins and constraints of a sketch; None of a text without a layout, in which none can be found."""
+        """Return all pins and constraints of a sketch; None of a text without a layout, in which none can be found."""
         return _kept_of(text)
 
     def by_person(self, before: Kept, now: Kept) -> Kept:
-        """What is a person's, if this was before a revision by a person. ``before`` and ``now`` are all pins and
+        """Return what is a person's, if this was before a revision by a person. ``before`` and ``now`` are all pins and
         constraints of its two texts: a person's are those that the person left, or added."""
-        pins = {pin: min(count, self.pins.get(pin, 0) + max(0, count - before.pins.get(pin, 0)))
-                for pin, count in now.pins.items()}  # fmt: skip
+        pins: dict[Pin, int] = {}
+        for pin, count in now.pins.items():
+            added = max(0, count - before.pins.get(pin, 0))
+            pins[pin] = min(count, self.pins.get(pin, 0) + added)
         left = [one for one in now.constraints if one in self.constraints or one not in before.constraints]
         return Kept({pin: count for pin, count in pins.items() if count}, tuple(left))
 
     def marked(self, before: Kept, now: Kept) -> Kept:
-        """What is a person's after the person only set or removed pins. ``before`` and ``now`` are all of the two
-        texts; those need not hold what is kept: one that was refused does not."""
+        """Return what is a person's after the person only set or removed pins. ``before`` and ``now`` are all of the
+        two texts; those need not hold what is kept: one that was refused does not."""
         every = [*self.pins, *now.pins, *before.pins]
         pins = {pin: self.pins.get(pin, 0) + now.pins.get(pin, 0) - before.pins.get(pin, 0) for pin in every}
         return Kept({pin: count for pin, count in pins.items() if count > 0}, self.constraints)
 
     def taking(self, text: str, line: int | None) -> Kept:
-        """With the pin at ``line`` of ``text`` once more; None: as it is."""
+        """Return these with the pin at ``line`` of ``text`` once more; None: as it is."""
         if line is None:
             return self
         file, _ = parse_with_faults(text)
@@ -68,14 +78,16 @@ class Kept:
         return self if new is None else Kept({**self.pins, new: self.pins.get(new, 0) + 1}, self.constraints)
 
     def missing_in(self, other: Kept) -> Kept:
-        """What of it ``other`` does not keep."""
+        """Return what of it ``other`` does not keep."""
         pins = {pin: count for pin, count in self.pins.items() if other.pins.get(pin, 0) < count}
         return Kept(pins, tuple(one for one in self.constraints if one not in other.constraints))
 
     def lines(self, text: str) -> list[tuple[int, str]]:
-        """The pinned lines among these as they stand in ``text``: number (from 1) and canonical text, in order."""
+        """Return the pinned lines among these as they stand in ``text``: number (from 1) and canonical text, in order."""
         file, _ = parse_with_faults(text)
-        return sorted((span.line, pin[0]) for pin, span in _pins(file) if pin in self.pins) if file is not None else []
+        return (
+            sorted((span.line, pin.text) for pin, span in _pins(file) if pin in self.pins) if file is not None else []
+        )
 
 
 @lru_cache(maxsize=512)  # what a line of turns holds asks for each of its sketches again
@@ -86,8 +98,8 @@ def _kept_of(text: str) -> Kept | None:
     return Kept(Counter(pin for pin, _ in _pins(file)), tuple(condition for condition, _ in _requires(file)))
 
 
-def replaced(kept: Kept, before: str, after: str) -> dict[_Pin, _Pin]:
-    """For each statement of ``after`` that stands where a kept pin of ``before`` stood, and is no longer that: the pin.
+def replaced(kept: Kept, before: str, after: str) -> dict[Pin, Pin]:
+    """Return the kept pin of ``before`` that stood where a statement of ``after`` stands now, for each such statement.
 
     A statement inside a loop that has another header is another one, too.
     """
@@ -95,15 +107,17 @@ def replaced(kept: Kept, before: str, after: str) -> dict[_Pin, _Pin]:
     if old is None or new is None:
         return {}
     lines, now = [pin for pin, _ in _all(old)], [pin for pin, _ in _all(new)]
-    found = dict[_Pin, _Pin]()
-    for what, start, end, new_start, new_end in difflib.SequenceMatcher(None, lines, now, autojunk=False).get_opcodes():
-        gone = [pin for pin in lines[start:end] if pin in kept.pins] if what == "replace" else []
-        found |= {pin: gone[0] for pin in now[new_start:new_end] if gone}
-    return found
+    pins = dict[Pin, Pin]()
+    for change, start, end, new_start, new_end in difflib.SequenceMatcher(
+        None, lines, now, autojunk=False
+    ).get_opcodes():
+        gone = [pin for pin in lines[start:end] if pin in kept.pins] if change == "replace" else []
+        pins |= {pin: gone[0] for pin in now[new_start:new_end] if gone}
+    return pins
 
 
 def check_pins(parent_text: str, child_text: str, author: Author, kept: Kept | None = None) -> list[Diagnostic]:
-    """What ``child_text`` breaks of what a revision of ``parent_text`` keeps.
+    """Return what ``child_text`` breaks of what a revision of ``parent_text`` keeps.
 
     A pinned line must stand in the child as often as in the parent, pinned, inside the same loop headers; of a loop
     only header and hints are held, not the body. ``kept`` are the pins and constraints that hold; None: all of the
@@ -116,35 +130,40 @@ def check_pins(parent_text: str, child_text: str, author: Author, kept: Kept | N
     kept = (Kept.of(parent_text) or Kept()) if kept is None else kept
     if child is None:  # in a text without a layout no line can be found, and the next revision would be held to it
         return list(faults) if kept != Kept() else []
-    there = Counter(pin for pin, _ in _pins(child))
-    bare = {pin: stmt.span.line for pin, stmt in _all(child)}
+    return [*_broken_pins(kept, parent, child), *_broken_constraints(kept, parent, child)]
+
+
+def _broken_pins(kept: Kept, parent: tree.SketchFile | None, child: tree.SketchFile) -> Iterator[Diagnostic]:
+    pinned = Counter(pin for pin, _ in _pins(child))
+    unmarked = {pin: stmt.span.line for pin, stmt in _all(child)}
     lines_before = {pin: span.line for pin, span in _pins(parent)}
-    found = list[Diagnostic]()
     for pin, count in kept.pins.items():
-        if there[pin] >= count:
+        if pinned[pin] >= count:
             continue
         before = lines_before.get(pin, 1)
-        if pin in bare and not there[pin]:
-            found.append(diagnostic("pin-mark", bare[pin], 1, what=f"'{pin[0]}'"))
+        if pin in unmarked and not pinned[pin]:
+            yield diagnostic("pin-mark", unmarked[pin], 1, what=f"'{pin.text}'")
         else:
-            found.append(diagnostic("pin", _near(child, before), 1, what=f"'{pin[0]}' (line {before} before)"))
-    after = {one for one, _ in _requires(child)}
-    places = {one: span.line for one, span in _requires(parent)}
-    gone = ((one, places.get(one, 1)) for one in kept.constraints if one not in after)
-    return found + [
-        diagnostic("require-author", _near(child, line), 1, what=f"'{one.text}' of sketch {one.sketch}")
-        for one, line in gone
-    ]
+            yield diagnostic("pin", _near(child, before), 1, what=f"'{pin.text}' (line {before} before)")
+
+
+def _broken_constraints(kept: Kept, parent: tree.SketchFile | None, child: tree.SketchFile) -> Iterator[Diagnostic]:
+    after = {constraint for constraint, _ in _requires(child)}
+    lines_before = {constraint: span.line for constraint, span in _requires(parent)}
+    for constraint in kept.constraints:
+        if constraint not in after:
+            line = _near(child, lines_before.get(constraint, 1))
+            yield diagnostic("require-author", line, 1, what=f"'{constraint.text}' of sketch {constraint.sketch}")
 
 
 def pinned_lines(text: str) -> list[tuple[int, str]]:
-    """The pinned lines of a sketch: number (from 1) and canonical text, in order of the text."""
+    """Return the pinned lines of a sketch: number (from 1) and canonical text, in order of the text."""
     file, _ = parse_with_faults(text)
-    return sorted((span.line, pin[0]) for pin, span in _pins(file)) if file is not None else []
+    return sorted((span.line, pin.text) for pin, span in _pins(file))
 
 
 def with_constraints(text: str, constraints: Iterable[Constraint]) -> str:
-    """``text`` with each of the ``constraints`` below the declarations of its sketch, where such a sketch is there."""
+    """Return ``text`` with each of the ``constraints`` below the declarations of its sketch, if it has that sketch."""
     file, _ = parse_with_faults(text)
     missing = [one for one in constraints if one not in {here for here, _ in _requires(file)}]
     lines = text.split("\n")
@@ -155,19 +174,19 @@ def with_constraints(text: str, constraints: Iterable[Constraint]) -> str:
 
 
 def without_pins(text: str) -> str:
-    """``text`` with the marks of pins turned into comments."""
+    """Return ``text`` with the marks of pins turned into comments."""
     return text.replace(_MARK, "#")
 
 
 def line_of_pin(text: str, line: int) -> int | None:
-    """The line of the statement around ``line`` as :func:`pinned_lines` names it; None if it is not pinned."""
+    """Return the line of the statement around ``line`` as :func:`pinned_lines` names it; None if it is not pinned."""
     group = _statement(text, line)
     first, last = (group[0].line, _last(group[-1])) if group else (0, 0)
     return next((number for number, _ in pinned_lines(text) if first <= number <= last), None)
 
 
 def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
-    """``text`` with the statement at ``line`` (from 1) pinned or unpinned, and ``reason`` as its comment.
+    """Return ``text`` with the statement at ``line`` (from 1) pinned or unpinned, and ``reason`` as its comment.
 
     Raises:
         SketchError: there is no statement that could be pinned at that line.
@@ -194,7 +213,8 @@ def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
 
 
 def _statement(text: str, line: int) -> list[LogicalLine]:
-    """The lines of code around the physical ``line``: a loop's with its hints; an else has no place for a pin."""
+    """Return the lines of code around the physical ``line``: a loop's with its hints; none for an else, which has no
+    place for a pin."""
     group: list[LogicalLine] = []
     for candidate in cut(text).lines:
         group.append(candidate)
@@ -213,6 +233,7 @@ def _last(line: LogicalLine) -> int:
 
 
 def _near(child: tree.SketchFile, line: int) -> int:
+    """Return ``line``, or the last line of a shorter text."""
     return min(line, max((s.span.end_line for s in child.sketches), default=1))
 
 
@@ -225,21 +246,21 @@ def _requires(file: tree.SketchFile | None) -> Iterator[tuple[Constraint, tree.S
                         yield Constraint(sketch.name, format_expr(item)), item.span
 
 
-def _pins(file: tree.SketchFile | None) -> Iterator[tuple[_Pin, tree.Span]]:
+def _pins(file: tree.SketchFile | None) -> Iterator[tuple[Pin, tree.Span]]:
     return ((pin, stmt.span) for pin, stmt in _all(file) if stmt.pinned) if file is not None else iter(())
 
 
-def _all(file: tree.SketchFile) -> Iterator[tuple[_Pin, tree.Declaration | tree.Stmt]]:
+def _all(file: tree.SketchFile) -> Iterator[tuple[Pin, tree.Declaration | tree.Stmt]]:
     for sketch in file.sketches:
         for declaration in sketch.declarations:
-            yield (format_statement(declaration), (sketch.name,)), declaration
+            yield Pin(format_statement(declaration), (sketch.name,)), declaration
         yield from _body(sketch.body, (sketch.name,))
 
 
-def _body(body: tuple[tree.Stmt, ...], around: tuple[str, ...]) -> Iterator[tuple[_Pin, tree.Stmt]]:
+def _body(body: tuple[tree.Stmt, ...], around: tuple[str, ...]) -> Iterator[tuple[Pin, tree.Stmt]]:
     for stmt in body:
         header = _header(stmt)
-        yield (header, around), stmt
+        yield Pin(header, around), stmt
         if isinstance(stmt, tree.For):
             yield from _body(stmt.body, (*around, header))
         elif isinstance(stmt, tree.If):

@@ -32,7 +32,7 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import parallel_loops, statements
 from kernellab.sketch.run.confined import compute, spoiled
-from kernellab.sketch.run.interpreter import Given, execute, interpret, prepared
+from kernellab.sketch.run.interpreter import RunInput, execute, interpret, prepared
 from kernellab.sketch.run.values import IndexValue, Scope
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def steps_to(program: Program, call: Call, seconds: float) -> tuple[Step, ...]:
     """
     if not any(call.tensor in kernel.writes for kernel in program.kernels):
         return ()
-    given = prepared(program, call.inputs, symbols=call.symbols, constexpr=call.constexpr, f64=True)
+    run_input = prepared(program, call.inputs, symbols=call.symbols, constexpr=call.constexpr, f64=True)
     answer = compute(
-        _followed, given, replace(call, inputs={}), seconds, seconds=seconds, free=given.names_operations
+        _followed, run_input, replace(call, inputs={}), seconds, seconds=seconds, free=run_input.names_operations
     )  # fmt: skip
     try:
         return tuple(_read_step(*fields) for fields in answer)
@@ -103,11 +103,11 @@ def steps_to(program: Program, call: Call, seconds: float) -> tuple[Step, ...]:
         raise spoiled() from None
 
 
-def _followed(given: Given, call: Call, seconds: float) -> list[tuple[Any, ...]]:
+def _followed(run_input: RunInput, call: Call, seconds: float) -> list[tuple[Any, ...]]:
     """In a worker: the fields of each step to the element."""
-    storing = [kernel for kernel in given.program.kernels if call.tensor in kernel.writes]
+    storing = [kernel for kernel in run_input.program.kernels if call.tensor in kernel.writes]
     trail = _Trail(call, storing[-1])
-    interpret(given, seconds=seconds, watch=trail)
+    interpret(run_input, seconds=seconds, watch=trail)
     return [astuple(step) for step in trail.found]
 
 
