@@ -83,11 +83,9 @@ class Kept:
         return Kept(pins, tuple(one for one in self.constraints if one not in other.constraints))
 
     def lines(self, text: str) -> list[tuple[int, str]]:
-        """Return the pinned lines among these as they stand in ``text``: number (from 1) and canonical text, in order."""
+        """Return the pinned lines among these in ``text``, in order: number (from 1) and canonical text."""
         file, _ = parse_with_faults(text)
-        return (
-            sorted((span.line, pin.text) for pin, span in _pins(file) if pin in self.pins) if file is not None else []
-        )
+        return sorted((span.line, pin.text) for pin, span in _pins(file) if pin in self.pins)
 
 
 @lru_cache(maxsize=512)  # what a line of turns holds asks for each of its sketches again
@@ -106,13 +104,12 @@ def replaced(kept: Kept, before: str, after: str) -> dict[Pin, Pin]:
     old, new = (parse_with_faults(text)[0] for text in (before, after))
     if old is None or new is None:
         return {}
-    lines, now = [pin for pin, _ in _all(old)], [pin for pin, _ in _all(new)]
-    pins = dict[Pin, Pin]()
-    for change, start, end, new_start, new_end in difflib.SequenceMatcher(
-        None, lines, now, autojunk=False
-    ).get_opcodes():
-        gone = [pin for pin in lines[start:end] if pin in kept.pins] if change == "replace" else []
-        pins |= {pin: gone[0] for pin in now[new_start:new_end] if gone}
+    old_lines, new_lines = [pin for pin, _ in _all(old)], [pin for pin, _ in _all(new)]
+    matcher = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False)
+    pins: dict[Pin, Pin] = {}
+    for change, start, end, new_start, new_end in matcher.get_opcodes():
+        gone = [pin for pin in old_lines[start:end] if pin in kept.pins] if change == "replace" else []
+        pins |= {pin: gone[0] for pin in new_lines[new_start:new_end] if gone}
     return pins
 
 
