@@ -10,6 +10,3 @@ _SUITE = "builtin"
 def tasks_of_library() -> dict[str, tuple[str, str]]:
     """Return the text and name of each task by ``builtin/CATEGORY/NAME``."""
     return {f"{_SUITE}/{task.category}/{task.name}": (task.text, task.name) for task in load_suite(_SUITE)}
-
-
-__all__ = ["tasks_of_library"]

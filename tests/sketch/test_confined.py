@@ -155,8 +155,8 @@ def test_only_a_confined_process_computes_sketches_itself() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds instead of many until a worker that spins or sleeps is ended."""
-    monkeypatch.setattr(confined, "_MORE", 0.5)
-    monkeypatch.setattr(confined, "_IDLE", 2.0)
+    monkeypatch.setattr(confined, "_OVERTIME_SECONDS", 0.5)
+    monkeypatch.setattr(confined, "_IDLE_SECONDS", 2.0)
 
 
 def test_an_operation_that_crashes_is_a_sentence_about_its_sketch() -> None:

@@ -29,6 +29,7 @@ from kernellab.sketch.syntax.words import DECLARATIONS
 from kernellab.target import Chip
 
 _LOCK = threading.RLock()
+#: chosen, not measured
 _CACHED_TEXTS = 64
 
 
@@ -90,15 +91,15 @@ def _everything(text: str, chip: Chip | None, constexpr: dict[str, int | float],
         if result.program is not None:
             result = _against(text, result, chip, constexpr)
         if parent is not None:
-            breaches = [one for one in check_pins(parent, text, Author.MODEL) if one not in result.diagnostics]
+            breaches = [d for d in check_pins(parent, text, Author.MODEL) if d not in result.diagnostics]
             result = _result((*result.diagnostics, *breaches), result.program)
     return result
 
 
 def _result(diagnostics: Iterable[Diagnostic], program: Program | None) -> CheckResult:
     ordered = tuple(sorted(diagnostics, key=lambda d: (d.line, d.col)))
-    bad = any(d.severity == "error" for d in ordered)
-    return CheckResult(ordered, None if bad else program)
+    has_errors = any(d.severity == "error" for d in ordered)
+    return CheckResult(ordered, None if has_errors else program)
 
 
 def _check(text: str) -> CheckResult:
@@ -121,10 +122,10 @@ def _read(text: str) -> CheckResult:
         return CheckResult(tuple(faults), None)
     program, diagnostics = resolve(file, text, _readings)
     if faults:
-        return _result((*faults, *beside_unread(text, faults, diagnostics)), None)
+        return _result((*faults, *independent_of_unread(text, faults, diagnostics)), None)
     result = _result(diagnostics, program)
     if not result.ok:
-        return _result((*diagnostics, *beside_wrong(program)), None)
+        return _result((*diagnostics, *of_resolved_statements(program)), None)
     # if a use of a name is misspelt, the correct name would be reported as unused
     return _result((*diagnostics, *unused_names(file)), program)
 
@@ -133,10 +134,9 @@ def _against(text: str, result: CheckResult, chip: Chip | None, constexpr: dict[
     """Return the checks that depend on values: of constexprs, and of the chip."""
     program = result.program
     assert program is not None
-    unknown = [n for n in constexpr if n not in {c.name for c in program.constexprs}]
-    values = {c.name: c.value for c in program.constexprs if c.value is not None} | constexpr
-    for name in unknown:
-        values.pop(name)
+    names = {c.name for c in program.constexprs}
+    values = {c.name: c.value for c in program.constexprs if c.value is not None}
+    values |= {name: value for name, value in constexpr.items() if name in names}
     unfit = [(c.span, reason) for c in program.constexprs if c.name in values and (reason := c.unfit(values[c.name]))]
     if not unfit and (loop := endless_loop(program, values)) is not None:
         unfit = [(loop.span, f"The step of the loop over {loop.var} is not above 0.")]
@@ -245,18 +245,19 @@ def _declared_at(body: tuple[Statement, ...], tile: Tile) -> Span | None:
     return None
 
 
-# -- partial -----------------------------------------------------------------------------------------------------------
+# -- texts with errors ------------------------------------------------------------------------------------------------
 
 
 #: rules about one statement, which are valid whatever the unreadable lines contain
-_OF_A_LINE = frozenset((
+_OF_A_STATEMENT = frozenset((
     "unknown-name", "unknown-operation", "unknown-dtype", "unknown-hint", "unknown-role", "declared-twice",
     "constexpr-value", "arguments", "shape-mismatch", "rank", "axis", "dtype", "gemm-assign", "tensor-as-value",
     "tile-logic", "tile-index", "not-index", "not-index-condition",
 ))  # fmt: skip
 #: rules about a whole sketch, which a missing statement may satisfy
-_OF_THE_WHOLE = frozenset(("not-covered", "unused-output"))
+_OF_A_SKETCH = frozenset(("not-covered", "unused-output"))
 
+#: what a line writes, also where it cannot be read: an assignment, a move, an item, a loop variable
 _WRITES = (
     re.compile(r"^\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=(?!=)"),
     re.compile(r"->\s*([A-Za-z_]\w*)"),
@@ -268,23 +269,27 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _DECLARES = re.compile(r"\s*([A-Za-z]\w*)(?:\s*:|\s+(?=[A-Za-z_]))(.*)", re.DOTALL)
 
 
-def beside_unread(text: str, unread: Sequence[Diagnostic], diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+def independent_of_unread(
+    text: str, unread: Sequence[Diagnostic], diagnostics: Iterable[Diagnostic]
+) -> list[Diagnostic]:
     """Return those of ``diagnostics`` that are valid whatever the lines of ``unread`` were meant to be."""
     lines = text.split("\n")
-    bad = {d.line for d in unread}
-    missing = {name for number in bad for name in _written(_line(lines, number))}
+    unread_lines = {d.line for d in unread}
+    missing = {name for number in unread_lines for name in _written(_line(lines, number))}
     return [
         d
         for d in diagnostics
-        if d.rule in _OF_A_LINE and d.line not in bad and not missing & set(_WORD.findall(_line(lines, d.line)))
+        if d.rule in _OF_A_STATEMENT
+        and d.line not in unread_lines
+        and not missing & set(_WORD.findall(_line(lines, d.line)))
     ]
 
 
-def beside_wrong(program: Program) -> list[Diagnostic]:
+def of_resolved_statements(program: Program) -> list[Diagnostic]:
     """Return the diagnostics of the statements of ``program`` that could be resolved."""
     values = {c.name: c.value for c in program.constexprs if c.value is not None}
     diagnostics = [*check_memory(program, values), *check_values(program, values)]
-    return [d for d in diagnostics if d.rule not in _OF_THE_WHOLE]
+    return [d for d in diagnostics if d.rule not in _OF_A_SKETCH]
 
 
 def _line(lines: list[str], number: int) -> str:

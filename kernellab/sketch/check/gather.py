@@ -6,6 +6,7 @@ its target; and a padded index must not name an element of the tensor."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kernellab.records import Diagnostic
 from kernellab.sketch.program import affine
@@ -42,10 +43,10 @@ def check_scatters(program: Program) -> list[Diagnostic]:
     scattered: dict[str, Scatter] = {}
     for kernel in program.kernels:
         touched = list(_touched(kernel.body, ()))
-        diagnostics += _meetings(touched)
+        diagnostics += _mixed_uses(touched)
         for stmt, loops in touched:
             if isinstance(stmt, Scatter):
-                diagnostics += _alone(stmt, loops)
+                diagnostics += _check_scatter(stmt, loops)
                 if stmt.whole:
                     stored.add(stmt.tensor.name)
                 elif not stmt.add:
@@ -81,18 +82,25 @@ def box(tensor: Tensor, items: Items) -> Region:
     return Region(tensor, tuple(item or all_of for item, all_of in zip(items, whole, strict=True)))
 
 
-def _touched(body: tuple[Statement, ...], loops: tuple[Loop, ...]) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
-    """Yield every statement that is not a loop, and the loops around it."""
+class _Inner(NamedTuple):
+    """A statement that is not a loop, and the loops around it."""
+
+    stmt: Statement
+    loops: tuple[Loop, ...]
+
+
+def _touched(body: tuple[Statement, ...], loops: tuple[Loop, ...]) -> Iterator[_Inner]:
+    """Yield every statement that is not a loop."""
     for stmt in body:
         if isinstance(stmt, Loop):
             yield from _touched(stmt.body, (*loops, stmt))
         elif isinstance(stmt, If):
             yield from _touched((*stmt.then, *stmt.orelse), loops)
         else:
-            yield stmt, loops
+            yield _Inner(stmt, loops)
 
 
-def _alone(stmt: Scatter, loops: tuple[Loop, ...]) -> Iterator[Diagnostic]:
+def _check_scatter(stmt: Scatter, loops: tuple[Loop, ...]) -> Iterator[Diagnostic]:
     """Yield the diagnostics of a scatter by itself."""
     name = stmt.tensor.name
     if not stmt.add and not stmt.unique:
@@ -111,30 +119,36 @@ def keeps_apart(stmt: Scatter, loops: tuple[Loop, ...]) -> bool:
     return all(loop.var in apart for loop in parallel)
 
 
-_WAYS = {Touch.READ: "loaded", Touch.WRITE: "stored to", Touch.ADD: "added to"}
+#: how a slice of a tensor is used, in words
+_USES = {Touch.READ: "loaded", Touch.WRITE: "stored to", Touch.ADD: "added to"}
 
 
-def _meetings(touched: list[tuple[Statement, tuple[Loop, ...]]]) -> Iterator[Diagnostic]:
+def _mixed_uses(touched: list[_Inner]) -> Iterator[Diagnostic]:
     """Yield diagnostics of tensors with a tile index in a launch that also accesses them in another way."""
-    ways: dict[str, set[str]] = {}
+    uses_of: dict[str, set[str]] = {}
     spans: dict[tuple[str, str], Span] = {}
 
-    def note(name: str, way: str, stmt: Statement) -> None:
-        ways.setdefault(name, set()).add(way)
-        spans.setdefault((name, way), stmt.span)
+    def note(name: str, use: str, stmt: Statement) -> None:
+        uses_of.setdefault(name, set()).add(use)
+        spans.setdefault((name, use), stmt.span)
 
     for stmt, _ in touched:
         if isinstance(stmt, Scatter):
             note(stmt.tensor.name, "added to at indices" if stmt.add else "scattered to", stmt)
         for region, touch in stmt.touches:
-            note(region.tensor.name, _WAYS[touch], stmt)
+            note(region.tensor.name, _USES[touch], stmt)
         for value in gathers(stmt):
             tensor = value.attr("tensor")
             assert isinstance(tensor, Tensor)
             note(tensor.name, "gathered from", stmt)
-    for name, uses in ways.items():
-        picked = uses & {"added to at indices", "scattered to"} or uses & {"gathered from"}
-        others = sorted(uses - {"loaded", "gathered from"} - picked if picked == {"gathered from"} else uses - picked)
-        if picked and others:
-            way = min(picked)
-            yield diagnostic_at("scatter-meets", spans[name, way], tensor=name, way=way, other=others[0])
+    for name, uses in uses_of.items():
+        at_indices = uses & {"added to at indices", "scattered to"}
+        if at_indices:
+            others = uses - at_indices
+        else:
+            # reads do not disturb each other
+            at_indices = uses & {"gathered from"}
+            others = uses - {"loaded", "gathered from"}
+        if at_indices and others:
+            use = min(at_indices)
+            yield diagnostic_at("scatter-meets", spans[name, use], tensor=name, way=use, other=min(others))

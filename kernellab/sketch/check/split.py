@@ -18,6 +18,7 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 
+#: operations whose results may be combined in parts
 _ASSOCIATIVE = frozenset(("add", "mul", "min", "max", "sub", "fma", "logical_and", "logical_or"))
 
 
@@ -40,6 +41,7 @@ def cannot_split(loop: Loop) -> str:
 
 
 def _combines(tile: Tile, stmt: Statement, carried: set[str]) -> bool:
+    """Does ``stmt`` only combine ``tile`` with values that no tile of ``carried`` enters?"""
     if isinstance(stmt, Gemm):
         return not any(_reads(v, carried) for v in (stmt.a, stmt.b))
     if not isinstance(stmt, Assign):
@@ -48,20 +50,20 @@ def _combines(tile: Tile, stmt: Statement, carried: set[str]) -> bool:
     if not isinstance(value, Apply) or value.op not in _ASSOCIATIVE:
         return False
     args = [_uncast(a) for a in value.args]
-    own = [i for i, a in enumerate(args) if isinstance(a, Read) and a.tile.uid == tile.uid]
+    tile_at = [i for i, a in enumerate(args) if isinstance(a, Read) and a.tile.uid == tile.uid]
     # acc - x adds -x, x - acc is no sum; a * b + acc adds a product
     allowed = {"sub": (0,), "fma": (2,)}.get(value.op, (0, 1))
-    if len(own) != 1 or own[0] not in allowed:
+    if len(tile_at) != 1 or tile_at[0] not in allowed:
         # a chain such as acc + x + y
         return value.op in ("add", "mul", "min", "max") and _chain(value, value.op, tile, carried)
-    return not any(_reads(a, carried) for i, a in enumerate(args) if i != own[0])
+    return not any(_reads(a, carried) for i, a in enumerate(args) if i != tile_at[0])
 
 
 def _chain(value: Value, op: str, tile: Tile, carried: set[str]) -> bool:
     """Is ``value`` ``op`` over leaves, exactly one of which is ``tile`` and none of the others carried?"""
     leaves = list(_leaves(value, op))
-    own = [v for v in leaves if isinstance(v, Read) and v.tile.uid == tile.uid]
-    return len(own) == 1 and not any(_reads(v, carried) for v in leaves if v is not own[0])
+    reads = [v for v in leaves if isinstance(v, Read) and v.tile.uid == tile.uid]
+    return len(reads) == 1 and not any(_reads(v, carried) for v in leaves if v is not reads[0])
 
 
 def _leaves(value: Value, op: str) -> Iterator[Value]:

@@ -17,17 +17,17 @@ def unused_names(file: tree.SketchFile) -> Iterator[Diagnostic]:
         first: dict[str, tree.Name] = {}
         read: set[str] = set(_subscripted(sketch.body))
         for stmt in statements(sketch.body):
-            targets, reads = _of(stmt)
+            targets, reads = _names_of(stmt)
             for target in targets:
                 first.setdefault(target.id, target)
             read |= set(reads) - {t.id for t in targets}
         tensors = {i.name for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
-        for name, at in first.items():
+        for name, target in first.items():
             if name not in read | tensors:
-                yield diagnostic_at("unused-name", at.span, name=name)
+                yield diagnostic_at("unused-name", target.span, name=name)
 
 
-def _of(stmt: tree.Stmt) -> tuple[tuple[tree.Name, ...], Iterable[str]]:
+def _names_of(stmt: tree.Stmt) -> tuple[tuple[tree.Name, ...], Iterable[str]]:
     """Return the names that a statement sets, and those that it reads; for a statement with a body, those of its
     header."""
     match stmt:
@@ -39,9 +39,9 @@ def _of(stmt: tree.Stmt) -> tuple[tuple[tree.Name, ...], Iterable[str]]:
             return stmt.targets, names(stmt.value)
         case tree.Move(dest=tree.Name() as dest):
             return (dest,), names((stmt.source, stmt.keywords))
-        case tree.CallStmt() if isinstance(to := destination(stmt.call), tree.Name):
+        case tree.CallStmt() if isinstance(dest := destination(stmt.call), tree.Name):
             args = (*stmt.call.args, *(k.value for k in stmt.call.keywords))
-            return (to,), names(tuple(a for a in args if a is not to))
+            return (dest,), names(tuple(a for a in args if a is not dest))
         case _:
             return (), names(stmt)
 

@@ -258,9 +258,6 @@ def _weighted(turns: Sequence[int], count: int) -> list[tuple[int, float]]:
     return [(turns[0], 1), *((i, (total - 2) / len(inner)) for i in inner), (turns[-1], 1)]
 
 
-__all__ = ["Access", "Model", "Node", "build"]
-
-
 # -- FLOPs -------------------------------------------------------------------------------------------------------------
 
 

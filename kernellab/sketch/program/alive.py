@@ -54,6 +54,3 @@ def named_tiles(stmt: Statement) -> Iterator[str]:
         yield from (tile.uid for tile in written_tiles(inner))
         for root in inner.values:
             yield from (value.tile.uid for value in subvalues(root) if isinstance(value, Read))
-
-
-__all__ = ["LiveTiles", "declared_tiles", "most_alive", "named_tiles"]

@@ -220,6 +220,3 @@ def _operation(name: str, overload: str) -> Any:
 def _names(tree: ast.expr) -> Iterator[str]:
     called = {id(n.func.value) for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
     yield from (n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called)
-
-
-__all__ = ["BadCall", "call_text", "evaluate", "operands_of", "read_call", "symbols_of"]

@@ -76,6 +76,3 @@ class Binding:
     def inputs(self, args: Sequence[Any]) -> dict[str, Any]:
         """Return the contents of each in tensor in a call of the kernel with ``args``."""
         return {name: held(args[position], position in self.last) for name, position in self.tensors.items()}
-
-
-__all__ = ["Binding", "BoundOutput"]

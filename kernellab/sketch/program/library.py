@@ -347,20 +347,3 @@ def _each(settings: Settings, name: str, rank: int) -> tuple[int, ...]:
         return value
     assert isinstance(value, int)
     return (value,) * rank
-
-
-__all__ = [
-    "ATEN",
-    "DTYPES",
-    "LIBRARY",
-    "MOST_OPERANDS",
-    "PRECISIONS",
-    "PREFIX",
-    "LibraryOp",
-    "Misfit",
-    "Setting",
-    "SettingKind",
-    "is_library",
-    "library_call",
-    "same_extent",
-]

@@ -110,6 +110,3 @@ def _changed(stmt: Statement) -> tuple[str, ...]:
         case Gemm():
             return (stmt.acc.uid,)
     return ()
-
-
-__all__ = ["team_hinted", "team_loops", "why_no_team"]

@@ -178,6 +178,3 @@ def _check_tensors(scope: Scope, call: tree.Call, operands: tuple[Whole, ...], o
         what = f"{call.func} takes and gives one dtype, and these are {', '.join(d.value for d in dtypes)}."
         remedy = f"Declare all tensors of the call as one of {', '.join(d.value for d in DTYPES)}."
         raise scope.refuse("dtype", call.span, what=what, remedy=remedy)
-
-
-__all__ = ["read_library"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard, TypeVar
+from operator import add, mul, sub
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import is_node, library_call, mapped, nodes, statements
@@ -122,15 +123,23 @@ def in_grid(sketch: tree.Sketch, change: Callable[[Body], Body]) -> tree.Sketch:
     return replace(sketch, body=inner(sketch.body))
 
 
-def bounds(loop: tree.For) -> tuple[tree.Expr, tree.Expr, tree.Expr]:
-    """Return start, stop and step."""
-    arguments = loop.range
-    if len(arguments) == 1:
-        return number(0), arguments[0], number(1)
-    return (arguments[0], arguments[1], arguments[2] if len(arguments) > 2 else number(1))
+class Bounds(NamedTuple):
+    """The arguments of a loop's ``range``, those that are not written included."""
+
+    start: tree.Expr
+    stop: tree.Expr
+    step: tree.Expr
+
+
+def bounds(loop: tree.For) -> Bounds:
+    """Return the bounds of a loop."""
+    if len(loop.range) == 1:
+        return Bounds(number(0), loop.range[0], number(1))
+    return Bounds(loop.range[0], loop.range[1], loop.range[2] if len(loop.range) > 2 else number(1))
 
 
 def is_parallel(loop: tree.For) -> bool:
+    """Is the loop a part of the grid, by its hints?"""
     return "parallel" in words(loop)
 
 
@@ -156,10 +165,10 @@ def hinted(loop: tree.For, word: str, value: tree.Expr | None = None) -> tree.Fo
     return _with_args(loop, args)
 
 
-def unhinted(loop: tree.For, *gone: str) -> tree.For:
-    """Return ``loop`` without the hints ``gone``."""
-    kept = {name: n for name, n in words(loop).items() if name not in gone}
-    return _with_args(loop, [a for name, n in kept.items() for a in (tree.Str(name), n) if a is not None])
+def unhinted(loop: tree.For, *hints: str) -> tree.For:
+    """Return ``loop`` without ``hints``."""
+    others = {word: n for word, n in words(loop).items() if word not in hints}
+    return _with_args(loop, [a for word, n in others.items() for a in (tree.Str(word), n) if a is not None])
 
 
 def sequential(loop: tree.For) -> tree.For:
@@ -258,13 +267,12 @@ def trips(sketch: tree.Sketch, loop: tree.For) -> int | None:
     """Return the number of iterations at the defaults; None if unknown."""
     start, stop, step = bounds(loop)
     constants = consts(sketch)
-    values = [value_of(e, constants) for e in (start, stop, step)]
-    extents = sizes(sketch)
-    if values[1] is None and isinstance(stop, tree.Name):
-        values[1] = extents.get(stop.id)
-    if values[0] is None or values[1] is None or not values[2]:
+    first, end, stride = (value_of(e, constants) for e in (start, stop, step))
+    if end is None and isinstance(stop, tree.Name):
+        end = sizes(sketch).get(stop.id)
+    if first is None or end is None or not stride:
         return None
-    return max(0, -(-(values[1] - values[0]) // values[2]))
+    return max(0, -(-(end - first) // stride))
 
 
 # -- names and expressions ---------------------------------------------------------------------------------------------
@@ -278,6 +286,10 @@ def name(word: str) -> tree.Name:
     return tree.Name(word)
 
 
+#: operators that are applied to two numbers
+_FOLDED: Mapping[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul}
+
+
 def binary(op: str, left: tree.Expr, right: tree.Expr) -> tree.Expr:
     """Return ``left op right``, without a neutral operand."""
     if op in "+-" and right == number(0):
@@ -286,10 +298,9 @@ def binary(op: str, left: tree.Expr, right: tree.Expr) -> tree.Expr:
         return right
     if op == "*" and number(1) in (left, right):
         return left if right == number(1) else right
-    if isinstance(left, tree.Num) and isinstance(right, tree.Num) and op in "+-*":
-        pair = (left.value, right.value)
-        if all(isinstance(v, int) for v in pair):
-            return number({"+": pair[0] + pair[1], "-": pair[0] - pair[1], "*": pair[0] * pair[1]}[op])  # type: ignore[arg-type]
+    match left, right:
+        case tree.Num(value=int(a)), tree.Num(value=int(b)) if op in _FOLDED:
+            return number(_FOLDED[op](a, b))
     return tree.Binary(op, left, right)
 
 

@@ -94,7 +94,7 @@ def _schedule(loop: tree.For, constants: _Consts, where: str, numbers: dict[str,
     """Add the numbers of one loop: where it runs, its hints, and its step."""
     kind = "parallel" if edit.is_parallel(loop) else "sequential"
     numbers[f"{kind} loops {where}"] += 1
-    step = edit.value_of(edit.bounds(loop)[2], constants)
+    step = edit.value_of(edit.bounds(loop).step, constants)
     if step:
         numbers[f"{STEPS} {kind} loops {where}"] += math.log2(step) / 4
     for hint in _hints(loop, constants):

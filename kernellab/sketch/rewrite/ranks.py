@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.walk import nodes
+from kernellab.sketch.syntax.walk import nodes, statements
 
 #: operations whose result has the shape in this argument
 SHAPED = {"alloc": 0, "full": 0, "reshape": 1, "broadcast": 1}
-_PAIRS = ("welford", "sort", "topk")
 
 
 class Unknown(Exception):
@@ -21,9 +20,9 @@ class Unknown(Exception):
 def ranks(sketch: tree.Sketch) -> dict[str, int]:
     """Return the rank of each tile. Raises Unknown: a name has tiles of two ranks, or a rank is unknown."""
     by_tile: dict[str, int] = {}
-    for stmt in _statements(sketch.body):
+    for stmt in statements(sketch.body):
         for name, rank in _written(stmt, by_tile):
-            if by_tile.setdefault(name, rank) != rank and name not in _carried(stmt):
+            if by_tile.setdefault(name, rank) != rank and name not in _names_in(stmt):
                 raise Unknown
     return by_tile
 
@@ -39,18 +38,9 @@ def ranked(file: tree.SketchFile) -> Iterator[tuple[int, tree.Sketch, dict[str, 
         yield number, sketch, by_tile
 
 
-def _carried(stmt: tree.Stmt) -> set[str]:
-    """Return the names that a statement may write with a value of fewer dimensions, which broadcasts."""
+def _names_in(stmt: tree.Stmt) -> set[str]:
+    """Return the names in a statement: an update of a tile may have a value of fewer dimensions, which broadcasts."""
     return {n.id for n in nodes(stmt) if isinstance(n, tree.Name)}
-
-
-def _statements(body: edit.Body) -> Iterator[tree.Stmt]:
-    for stmt in body:
-        yield stmt
-        if isinstance(stmt, tree.For):
-            yield from _statements(stmt.body)
-        elif isinstance(stmt, tree.If):
-            yield from _statements((*stmt.then, *stmt.orelse))
 
 
 def _written(stmt: tree.Stmt, by_tile: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -60,16 +50,15 @@ def _written(stmt: tree.Stmt, by_tile: Mapping[str, int]) -> Iterator[tuple[str,
     elif isinstance(stmt, tree.Move) and isinstance(stmt.dest, tree.Name):
         if stmt.op not in ("load", "gather"):
             raise Unknown
-        yield stmt.dest.id, region_rank(stmt.source) if stmt.op == "load" else _picked(stmt.source, by_tile)
+        yield stmt.dest.id, region_rank(stmt.source) if stmt.op == "load" else _gather_rank(stmt.source, by_tile)
     elif isinstance(stmt, tree.CallStmt) and stmt.call.func != "gemm":
         raise Unknown
 
 
-def _picked(region: tree.Expr, by_tile: Mapping[str, int]) -> int:
+def _gather_rank(region: tree.Expr, by_tile: Mapping[str, int]) -> int:
     """Return the rank of a gather whose indices are single numbers. Raises Unknown for others."""
-    if not isinstance(region, tree.Subscript) or any(
-        isinstance(i, (tree.Slice, tree.NewAxis)) or rank_of(i, by_tile) for i in region.items
-    ):
+    items = region.items if isinstance(region, tree.Subscript) else (tree.Slice(),)
+    if any(isinstance(item, (tree.Slice, tree.NewAxis)) or rank_of(item, by_tile) for item in items):
         raise Unknown
     return 0
 
@@ -110,12 +99,12 @@ def _call(call: tree.Call, by_tile: Mapping[str, int]) -> int:
     argument_ranks = [rank_of(a, by_tile) for a in call.args]
     if not argument_ranks:
         raise Unknown
-    op = OPS.get(call.func)
-    if op is None and call.func not in _PAIRS and call.func != "cast":
+    if call.func not in OPS:
         raise Unknown
-    if (op is not None and op.kind is OpKind.REDUCE) or call.func == "welford":
-        return argument_ranks[0] if keeps(call) else argument_ranks[0] - len(axes_of(call, argument_ranks[0]))
-    return argument_ranks[0] if call.func in (*_PAIRS, "cast", "transpose") else max(argument_ranks)
+    first = argument_ranks[0]
+    if OPS[call.func].kind is OpKind.REDUCE:
+        return first if keeps(call) else first - len(axes_of(call, first))
+    return first if call.func in ("sort", "topk", "cast", "transpose") else max(argument_ranks)
 
 
 def argument(call: tree.Call, position: int, name: str) -> tree.Expr | None:

@@ -218,9 +218,9 @@ def constexpr_values(
                 f"The constexprs break `require: {rule}`.",
                 "Choose values that keep it, or have its author change it.",
             )
-    if still := endless_loop(program, values):
+    if loop := endless_loop(program, values):
         raise NotRunnable(
-            f"{still.var} never advances: its step is not above 0.", "Give the step's constexpr another value."
+            f"{loop.var} never advances: its step is not above 0.", "Give the step's constexpr another value."
         )
     return values
 
@@ -276,18 +276,18 @@ def _solve(tensor: Tensor, shape: Sequence[int], environment: dict[str, int]) ->
         if len(unknown) != 1:
             continue
         if rank_matches:
-            value = _invert(expr, unknown[0], int(shape[position]), environment)
+            value = _inverted(expr, unknown[0], int(shape[position]), environment)
         else:
             others = [e for i, e in enumerate(tensor.shape) if i != position]
             if any(n not in environment for e in others for n in e.names()):
                 continue
             rest = prod(e.evaluate(environment) for e in others)
-            value = _invert(expr, unknown[0], prod(shape) // rest, environment) if rest else None
+            value = _inverted(expr, unknown[0], prod(shape) // rest, environment) if rest else None
         if value is not None:
             environment[unknown[0]] = value
 
 
-def _invert(expr: IntExpr, name: str, value: int, environment: Mapping[str, int]) -> int | None:
+def _inverted(expr: IntExpr, name: str, value: int, environment: Mapping[str, int]) -> int | None:
     """Return the smallest value of ``name`` at which ``expr`` is ``value``; None if there is none up to 4 x ``value`` +
     64."""
     if expr.kind is IntKind.SYMBOL:
@@ -296,7 +296,7 @@ def _invert(expr: IntExpr, name: str, value: int, environment: Mapping[str, int]
         others = prod(a.evaluate(environment) for a in expr.args if name not in a.names())
         inner = [a for a in expr.args if name in a.names()]
         if len(inner) == 1 and others and value % others == 0:
-            return _invert(inner[0], name, value // others, environment)
+            return _inverted(inner[0], name, value // others, environment)
     low, high = 0, 4 * value + 64
     while low < high:
         middle = (low + high) // 2
@@ -308,6 +308,7 @@ def _invert(expr: IntExpr, name: str, value: int, environment: Mapping[str, int]
 
 
 def _contents(tensor: Tensor, argument: torch.Tensor | None, scope: Scope, zeroed: bool) -> torch.Tensor:
+    """Return a tensor before the first kernel: the argument, zeros, or undefined memory."""
     shape = scope.extents(tensor.shape)
     dtype = scope.dtype(tensor.dtype)
     if tensor.role in (TensorRole.IN, TensorRole.INOUT):

@@ -61,6 +61,3 @@ def function(dotted: str) -> Callable[..., Tensor]:
     for name in dotted.split(".")[1:]:
         member = getattr(member, name)
     return member  # type: ignore[no-any-return]
-
-
-__all__ = ["called", "function"]

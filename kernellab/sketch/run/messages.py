@@ -281,6 +281,3 @@ def _read(fill: Fill, count: int) -> bytes:
     data = bytearray(count)
     fill(memoryview(data))
     return bytes(data)
-
-
-__all__ = ["SMALL", "Malformed", "SentPrograms", "send_answer", "send_call", "take_answer", "take_call"]

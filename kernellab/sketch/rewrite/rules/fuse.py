@@ -142,7 +142,7 @@ def _with_tiles(more: edit.Body, tiles: dict[str, tree.Name], regions: dict[str,
 def _inside(region: tree.Expr, tensor: tree.TensorDecl, rows: Sequence[tree.For]) -> bool:
     """Is every slice of ``region`` a whole dimension, or the tile of one of the loops ``rows``?"""
     items = region.items if isinstance(region, tree.Subscript) else ()
-    starts = [(tree.Name(loop.var), edit.bounds(loop)[2]) for loop in rows]
+    starts = [(tree.Name(loop.var), edit.bounds(loop).step) for loop in rows]
     allowed = [tree.Slice(), *(tree.Slice(start, edit.binary("+", start, step)) for start, step in starts)]
     return all(
         not isinstance(item, tree.Slice) or item == tree.Slice(edit.number(0), extent) or item in allowed

@@ -50,7 +50,7 @@ def tiles_of(setting: Setting, launch: int, loop: tree.For) -> Mapping[str, Tile
 
 def stored_tile(tile: Tile, grid: Sequence[tree.For], used: set[str]) -> StoredTile | None:
     """Return the storage of ``tile`` between two launches over ``grid``; None if a loop does not start at 0."""
-    if any(edit.bounds(loop)[0] != edit.number(0) for loop in grid) or _depend_on_each_other(grid):
+    if any(edit.bounds(loop).start != edit.number(0) for loop in grid) or _depend_on_each_other(grid):
         return None
     dims: list[tree.Expr] = []
     items: list[tree.Expr | tree.Slice | tree.NewAxis] = []
@@ -65,7 +65,7 @@ def stored_tile(tile: Tile, grid: Sequence[tree.For], used: set[str]) -> StoredT
         items.append(tree.Name(loop.var) if is_step_one else tree.Binary("//", tree.Name(loop.var), step))
     for size, walker in zip(sizes, walkers, strict=True):
         start = edit.number(0) if walker is None else tree.Name(walker.var)
-        dims.append(size if walker is None else edit.bounds(walker)[1])
+        dims.append(size if walker is None else edit.bounds(walker).stop)
         items.append(tree.Slice(start, edit.binary("+", start, size)))
     return StoredTile(tile, edit.fresh(f"{tile.name}_kept", used), tuple(dims), tuple(items))
 
@@ -74,7 +74,7 @@ def _loops_in_steps_of(sizes: Sequence[tree.Expr], grid: Sequence[tree.For]) -> 
     """Return for each dimension of a tile the loop with that step, so that all tiles together are one tensor."""
     loops: list[tree.For | None] = []
     for size in sizes:
-        stepping = [g for g in grid if edit.bounds(g)[2] == size and isinstance(size, tree.Name) and g not in loops]
+        stepping = [g for g in grid if edit.bounds(g).step == size and isinstance(size, tree.Name) and g not in loops]
         loops.append(stepping[0] if len(stepping) == 1 else None)
     return loops
 

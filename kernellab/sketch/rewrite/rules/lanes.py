@@ -78,7 +78,7 @@ def lifted_loop(var: str, lanes: tree.Name, tile_ranks: dict[str, int], used: se
 
 def _ends_there(sketch: tree.Sketch, loop: tree.For) -> bool:
     """Does the loop run over a whole dimension of each tensor that it stores to?"""
-    tensors, stop = edit.tensors(sketch), edit.bounds(loop)[1]
+    tensors, stop = edit.tensors(sketch), edit.bounds(loop).stop
     for store in nodes(loop.body):
         if edit.is_store(store) and isinstance(store.dest, tree.Subscript):
             tensor = tensors.get(store.dest.name)

@@ -164,7 +164,7 @@ def split_k(setting: Setting) -> Iterator[Change]:
 
 def _is_sum(setting: Setting, launch: int, before: edit.Body, loop: tree.For) -> bool:
     """Does a loop from 0 on only carry tiles that combine associatively, and is nothing stored before its end?"""
-    if edit.bounds(loop)[0] != edit.number(0) or writes_memory(loop) or any(edit.is_store(n) for n in nodes(before)):
+    if edit.bounds(loop).start != edit.number(0) or writes_memory(loop) or any(edit.is_store(n) for n in nodes(before)):
         return False
     resolved = setting.resolved(launch, loop)
     return resolved is not None and not cannot_split(resolved)

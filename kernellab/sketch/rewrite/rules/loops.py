@@ -115,7 +115,7 @@ def _memory_writes(body: edit.Body) -> list[tree.Move]:
 
 def _is_tile_of(region: tree.Expr, loop: tree.For) -> bool:
     """Does the loop variable move exactly one index of ``region``, by the length that it covers?"""
-    step = edit.bounds(loop)[2]
+    step = edit.bounds(loop).step
     items = region.items if isinstance(region, tree.Subscript) else ()
     moving = [i for i in items if edit.mentions(i, loop.var)]
     var = tree.Name(loop.var)

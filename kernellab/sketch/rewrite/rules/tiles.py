@@ -38,7 +38,7 @@ def sizes(setting: Setting) -> Iterator[Change]:
 
 
 def _wider(setting: Setting) -> Iterator[Change]:
-    steps = {n.id for p in edit.places(setting.tree) for n in [edit.bounds(p.loop)[2]] if isinstance(n, tree.Name)}
+    steps = {n.id for p in edit.places(setting.tree) for n in [edit.bounds(p.loop).step] if isinstance(n, tree.Name)}
     for const in edit.consts(setting.tree).values():
         if const.name not in steps:
             continue
@@ -75,7 +75,7 @@ def _fits(setting: Setting, name: str, size: int) -> bool:
 def _named(setting: Setting) -> Iterator[Change]:
     """Make a tunable of a step that is a number, also in slices of that length."""
     for place in edit.places(setting.tree):
-        step = edit.bounds(place.loop)[2]
+        step = edit.bounds(place.loop).step
         if not isinstance(step, tree.Num) or not isinstance(step.value, int) or step.value < _LEAST:
             continue
         if len(edit.bounds(place.loop)) != 3 or not _cuts(place.loop, step.value):
