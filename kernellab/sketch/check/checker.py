@@ -122,7 +122,7 @@ def _read(text: str) -> CheckResult:
         return CheckResult(tuple(faults), None)
     program, diagnostics = resolve(file, text, _readings)
     if faults:
-        return _result((*faults, *independent_of_unread(text, faults, diagnostics)), None)
+        return _result((*faults, *outside_unread(text, faults, diagnostics)), None)
     result = _result(diagnostics, program)
     if not result.ok:
         return _result((*diagnostics, *of_resolved_statements(program)), None)
@@ -269,9 +269,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _DECLARES = re.compile(r"\s*([A-Za-z]\w*)(?:\s*:|\s+(?=[A-Za-z_]))(.*)", re.DOTALL)
 
 
-def independent_of_unread(
-    text: str, unread: Sequence[Diagnostic], diagnostics: Iterable[Diagnostic]
-) -> list[Diagnostic]:
+def outside_unread(text: str, unread: Sequence[Diagnostic], diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Return those of ``diagnostics`` that are valid whatever the lines of ``unread`` were meant to be."""
     lines = text.split("\n")
     unread_lines = {d.line for d in unread}

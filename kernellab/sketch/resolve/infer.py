@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
-from kernellab.operations.sketch import OPS, OpKind
+from kernellab.operations.sketch import OPS, Op, OpKind
 from kernellab.sketch.program.program import DType
 from kernellab.sketch.resolve.operands import accumulator, common, gemm_accumulator
 from kernellab.sketch.resolve.scope import Names
@@ -20,7 +20,14 @@ from kernellab.sketch.syntax.walk import destination
 Kind = Union[DType, str, None]
 _DTYPES = {d.value: d for d in DType}
 _CONDITIONS = frozenset(("<", "<=", ">", ">=", "==", "!=", "and", "or"))
-_KEEP = frozenset(("transpose", "reshape", "broadcast", "newaxis"))
+#: operations whose result has the dtype of the first operand
+_KEEP = frozenset(("transpose", "reshape", "broadcast", "newaxis", "concat"))
+#: operations that sum up in the accumulator of their operand's dtype
+_SUMS = frozenset(("reduce_sum", "reduce_prod", "cumsum", "cumprod"))
+#: operations that may state their result's dtype, with the position of that argument
+_DTYPE_AT = {"cast": 1, "bitcast": 1, "full": 2}
+#: rule of an operation's result -> its dtype
+_RESULTS = {"bool": DType.BOOL, "i64": DType.I64}
 #: most rounds, each of which resolves tiles that depend on those of the round before; chosen, not measured
 _ROUNDS = 4
 
@@ -94,7 +101,7 @@ class _Walk:
 
     def _alloc(self, stmt: tree.Assign, call: tree.Call) -> None:
         keywords = {k.name: k.value for k in call.keywords}
-        dtype = call.args[1] if len(call.args) > 1 else keywords.get("dtype")
+        dtype = _argument(call, call.args, 1, "dtype")
         kind: Kind = _DTYPES.get(_word(dtype)) if dtype is not None else self.kinds.get(id(stmt))
         hints = keywords.get("llm_hint")
         words = hints.items if isinstance(hints, tree.List) else (hints,)
@@ -190,32 +197,28 @@ class _Walk:
         op = OPS.get(func)
         if op is None:
             return self.kind(args[0]) if func == "load" and args else None
-        if func in ("cast", "bitcast"):
-            dtype = args[1] if len(args) > 1 else next((k.value for k in call.keywords if k.name == "dtype"), None)
-            return _DTYPES.get(_word(dtype)) if dtype is not None else None
-        if func == "full":
-            dtype = args[2] if len(args) > 2 else next((k.value for k in call.keywords if k.name == "dtype"), None)
+        if func in _DTYPE_AT:
+            dtype = _argument(call, args, _DTYPE_AT[func], "dtype")
             if dtype is not None:
                 return _DTYPES.get(_word(dtype))
-            return self.kind(args[1]) if len(args) > 1 else None
-        if op.result == "bool":
-            return DType.BOOL
-        if op.result == "i64":
-            return DType.I64
+            return self.kind(args[1]) if func == "full" and len(args) > 1 else None
+        if op.result in _RESULTS:
+            return _RESULTS[op.result]
         kinds = [self.kind(a) for a in args if not isinstance(a, (tree.Str, tree.List))]
-        if func in _KEEP:
+        return self._result_kind(op, kinds)
+
+    def _result_kind(self, op: Op, kinds: list[Kind]) -> Kind:
+        """Return the kind of an operation's result for operands of ``kinds``."""
+        if op.name in _KEEP:
             return kinds[0] if kinds else None
-        if func in ("dot", "gemm"):
-            first, second = (*kinds, None, None)[:2]
-            dtypes = [k for k in (first, second) if isinstance(k, DType)]
+        if op.kind is OpKind.MATRIX:
+            dtypes = [k for k in kinds[:2] if isinstance(k, DType)]
             return gemm_accumulator(dtypes[0], dtypes[-1]) if dtypes else None
-        if func == "concat":
-            return kinds[0] if kinds else None
-        if func == "where":
+        if op.name == "where":
             kinds = kinds[1:]
-        elif op.kind in (OpKind.REDUCE, OpKind.SCAN):
-            kinds = kinds[:1] if func != "associative_scan" else kinds
-            if func in ("reduce_sum", "reduce_prod", "cumsum", "cumprod"):
+        elif op.kind in (OpKind.REDUCE, OpKind.SCAN) and op.name != "associative_scan":
+            kinds = kinds[:1]
+            if op.name in _SUMS:
                 return accumulator(kinds[0]) if kinds and isinstance(kinds[0], DType) else None
         return self._floated(kinds) if op.result == "float" else self._common(kinds)
 
@@ -254,6 +257,13 @@ _STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {
     tree.Move: _Walk._move,
     tree.CallStmt: _Walk._call,
 }
+
+
+def _argument(call: tree.Call, args: Sequence[tree.Expr], position: int, name: str) -> tree.Expr | None:
+    """Return an argument by position among ``args``, or by its keyword."""
+    if len(args) > position:
+        return args[position]
+    return next((k.value for k in call.keywords if k.name == name), None)
 
 
 def _word(expr: tree.Expr | None) -> str:

@@ -12,7 +12,18 @@ from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.library import is_library
-from kernellab.sketch.program.program import Apply, Assign, AtomicAdd, Gemm, Loop, MultiAssign, Program, Scatter, Value
+from kernellab.sketch.program.program import (
+    Apply,
+    Assign,
+    AtomicAdd,
+    Gemm,
+    Loop,
+    MultiAssign,
+    Program,
+    Scatter,
+    Statement,
+    Value,
+)
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.target import Target
 
@@ -74,7 +85,7 @@ def axes(text: str, task: Task, target: Target) -> Axes:
     names = {**dict.fromkeys(program.symbols, 1), **dict(program.sizes), **binding.fixed, **symbols}
     estimate = cost(program, names, dict(binding.constexpr), target.chip)
     return Axes(
-        technique(program), estimate.footprint, _stages(program, dict(binding.constexpr)), estimate.intensity,
+        technique(program), estimate.footprint, _pipeline_stages(program, dict(binding.constexpr)), estimate.intensity,
         len(program.kernels),
     )  # fmt: skip
 
@@ -89,63 +100,68 @@ def technique(program: Program) -> Technique:
     return next((t for t in Technique if t in held), Technique.POINTWISE)
 
 
-_BY_KIND = {AtomicAdd: Technique.ATOMIC, Scatter: Technique.ATOMIC, Gemm: Technique.PRODUCT}
+#: kind of statement, and kind of operation -> technique
+_BY_STATEMENT = {AtomicAdd: Technique.ATOMIC, Scatter: Technique.ATOMIC, Gemm: Technique.PRODUCT}
+_BY_OPERATION = {
+    OpKind.MATRIX: Technique.PRODUCT,
+    OpKind.SORT: Technique.ORDER,
+    OpKind.SCAN: Technique.SCAN,
+    OpKind.PICK: Technique.GATHER,
+}
 
 
-def _techniques(body: tuple[object, ...], looped: bool) -> set[Technique]:
+def _techniques(body: tuple[Statement, ...], looped: bool) -> set[Technique]:
+    """Return the techniques of statements; ``looped``: they are in a loop of a program."""
     techniques: set[Technique] = set()
-    for stmt in statements(body):  # type: ignore[arg-type]
+    for stmt in statements(body):
         if isinstance(stmt, Loop):
             if not stmt.hints.parallel:
                 techniques |= _techniques(stmt.body, True)
                 techniques |= {Technique.ONLINE} if _rescales(stmt) else set()
             continue
-        techniques |= {t for kind, t in _BY_KIND.items() if isinstance(stmt, kind)}
+        techniques |= {t for kind, t in _BY_STATEMENT.items() if isinstance(stmt, kind)}
         ops = [v.op for value in stmt.values for v in subvalues(value) if isinstance(v, Apply)]
         ops += [stmt.op] if isinstance(stmt, MultiAssign) else []
-        techniques |= {t for op in ops if (t := _of(op, looped)) is not None}
+        techniques |= {t for op in ops if (t := _of_operation(op, looped)) is not None}
     return techniques
 
 
-def _of(op: str, looped: bool) -> Technique | None:
-    kind = OPS[op].kind if op in OPS else None
-    by_kind = {
-        OpKind.MATRIX: Technique.PRODUCT,
-        OpKind.SORT: Technique.ORDER,
-        OpKind.SCAN: Technique.SCAN,
-        OpKind.PICK: Technique.GATHER,
-        OpKind.REDUCE: Technique.BLOCKED if looped else Technique.WHOLE,
-    }
-    return by_kind.get(kind) if kind is not None else None
+def _of_operation(op: str, looped: bool) -> Technique | None:
+    if op not in OPS:
+        return None
+    if OPS[op].kind is OpKind.REDUCE:
+        return Technique.BLOCKED if looped else Technique.WHOLE
+    return _BY_OPERATION.get(OPS[op].kind)
 
 
 def _rescales(loop: Loop) -> bool:
     """Is a tile that the loop carries multiplied by a factor that the loop computes, before the loop adds to it?"""
-    inside = {s.tile.uid for s in statements(loop.body) if isinstance(s, Assign) and s.declares}
-    for stmt in statements(loop.body):
-        if not isinstance(stmt, Assign) or stmt.declares:
-            continue
-        for part in subvalues(stmt.value):
-            if isinstance(part, Apply) and part.op == "mul":
-                reads = {_uid(a) for a in part.args}
-                if stmt.tile.uid in reads and reads & inside:
-                    return True
+    assigns = [s for s in statements(loop.body) if isinstance(s, Assign)]
+    declared = {s.tile.uid for s in assigns if s.declares}
+    for stmt in assigns:
+        products = (v for v in subvalues(stmt.value) if isinstance(v, Apply) and v.op == "mul" and not stmt.declares)
+        for factors in ({_tile_uid(a) for a in product.args} for product in products):
+            if stmt.tile.uid in factors and factors & declared:
+                return True
     return False
 
 
-def _uid(value: Value) -> str:
-    """Return the uid of the tile below casts and new axes."""
+def _tile_uid(value: Value) -> str:
+    """Return the uid of the tile below casts and new axes; "" for a value that is no tile."""
     while isinstance(value, Apply) and value.op in ("cast", "newaxis", "broadcast"):
         value = value.args[0]
     tile = getattr(value, "tile", None)
     return tile.uid if tile is not None else ""
 
 
-def _stages(program: Program, values: dict[str, int | float]) -> int:
+def _pipeline_stages(program: Program, values: dict[str, int | float]) -> int:
     loops = [s for k in program.kernels for s in statements(k.body) if isinstance(s, Loop)]
-    hinted = [loop.hints.pipeline or 1 for loop in loops if loop.hints.pipeline]
-    return max([1, *hinted, *([int(values["num_stages"])] if hinted and "num_stages" in values else [])])
+    stages = [loop.hints.pipeline for loop in loops if loop.hints.pipeline]
+    if stages and "num_stages" in values:
+        stages.append(int(values["num_stages"]))
+    return max(stages, default=1)
 
 
 def _log4(value: float) -> int:
+    """Return the logarithm, rounded down; 0 for what has none."""
     return math.floor(math.log2(value) / 2) if value > 0 and math.isfinite(value) else 0

@@ -16,7 +16,7 @@ from kernellab.sketch.syntax.parse import parse
 from kernellab.sketch.syntax.printer import format_statement
 
 #: smallest number that counts as a size of a tile or an extent, and is represented by its logarithm
-_SIZE = 8
+_LEAST_SIZE = 8
 #: prefix of the names of numbers that are a quarter of the logarithm of a loop's step
 STEPS = "product of the steps of the"
 _Consts = Mapping[str, tree.ConstDecl]
@@ -50,8 +50,8 @@ class Features:
             return 1.0
         keys = {*self.numbers, *other.numbers}
         pairs = [(self.numbers.get(k, 0.0), other.numbers.get(k, 0.0)) for k in keys]
-        most = sum(max(p) for p in pairs)
-        return min(1.0, sum(min(p) for p in pairs) / most) if most else 1.0
+        union = sum(map(max, pairs))
+        return min(1.0, sum(map(min, pairs)) / union) if union else 1.0
 
 
 @functools.lru_cache(maxsize=16384)
@@ -116,8 +116,10 @@ def _resolved(stmt: tree.Stmt, constants: _Consts) -> tree.Stmt:
         if not isinstance(node, (tree.Name, tree.Num)):
             return None
         size = edit.value_of(node, constants)
-        if size is None or abs(size) < _SIZE:
-            return None if size is None else edit.number(size)
+        if size is None:
+            return None
+        if abs(size) < _LEAST_SIZE:
+            return edit.number(size)
         return tree.Name(f"{'-' if size < 0 else ''}2^{round(math.log2(abs(size)))}")
 
     return edit.substitute(_header(stmt), value)
@@ -133,9 +135,9 @@ def _masked(stmt: tree.Stmt, masks: dict[str, str] | None) -> tree.Stmt:
     """Return a line with its names numbered in order (``masks`` has earlier ones), or all of them alike."""
 
     def mask(word: str) -> str:
-        if masks is None or word.startswith(("2^", "-2^")):
-            return word if word.startswith(("2^", "-2^")) else "_"
-        return masks.setdefault(word, f"n{len(masks)}")
+        if word.startswith(("2^", "-2^")):  # a size
+            return word
+        return "_" if masks is None else masks.setdefault(word, f"n{len(masks)}")
 
     def change(node: object) -> object:
         if isinstance(node, tree.Name):

@@ -85,12 +85,9 @@ def written(stmt: tree.Stmt) -> tuple[str, ...]:
 def touched(stmt: tree.Stmt) -> tuple[str, ...]:
     """Return every name in a simple statement, without those of functions; for a statement with a body, those of its
     header."""
-    parts = (stmt.range,) if isinstance(stmt, tree.For) else (stmt.cond,) if isinstance(stmt, tree.If) else (stmt,)
-    names = (n.id if isinstance(n, tree.Name) else n.name for n in nodes(parts) if isinstance(n, _NAMED))
-    return tuple(dict.fromkeys(names))
-
-
-_NAMED = (tree.Name, tree.Subscript)
+    header = stmt.range if isinstance(stmt, tree.For) else stmt.cond if isinstance(stmt, tree.If) else stmt
+    named = (n for n in nodes(header) if isinstance(n, (tree.Name, tree.Subscript)))
+    return tuple(dict.fromkeys(n.id if isinstance(n, tree.Name) else n.name for n in named))
 
 
 def is_written(name: str, body: tuple[tree.Stmt, ...]) -> bool:
@@ -109,6 +106,10 @@ def tensor_of(expr: tree.Expr) -> tree.Name | None:
     if isinstance(expr, tree.Subscript):
         return tree.Name(expr.name, expr.span)
     return expr if isinstance(expr, tree.Name) else None
+
+
+#: most definitions of index names that are followed one into another; chosen, not measured
+_MOST_DEFINITIONS = 3
 
 
 def index_names(sketch: tree.Sketch) -> set[str]:
@@ -134,8 +135,8 @@ def index_names(sketch: tree.Sketch) -> set[str]:
                     assigned.update((t.id, stmt.value) for t in stmt.targets)
             case tree.CallStmt():
                 collected.update(_extents(stmt.call))
-    # row = pid * BLOCK: the names in the definition of an index name
-    for _ in range(3):
+    # row = pid * BLOCK: the names in the definition of an index name, and in theirs
+    for _ in range(_MOST_DEFINITIONS):
         more = {n for name in collected & assigned.keys() for n in names(assigned[name])} - collected
         if not more:
             break
@@ -143,24 +144,22 @@ def index_names(sketch: tree.Sketch) -> set[str]:
     return collected
 
 
+#: operations whose result has the shape in this argument
 _SHAPED = {"alloc": 0, "full": 0, "reshape": 1, "broadcast": 1, "arange": 0, "load": 0}
 
 
 def _extents(expr: tree.Expr) -> Iterator[str]:
-    if isinstance(expr, tree.Call):
-        if expr.func in _SHAPED:
-            position = _SHAPED[expr.func]
-            if expr.func == "arange":
-                yield from names(expr.args)
-            elif len(expr.args) > position:
-                yield from names(expr.args[position])
-            for keyword in expr.keywords:
-                if keyword.name == "shape":
-                    yield from names(keyword.value)
-        for arg in expr.args:
-            yield from _extents(arg)
-    elif isinstance(expr, tree.Binary):
-        yield from _extents(expr.left)
-        yield from _extents(expr.right)
-    elif isinstance(expr, tree.Unary):
-        yield from _extents(expr.operand)
+    """Yield the names in extents of tiles that ``expr`` makes, also inside operands."""
+    match expr:
+        case tree.Call():
+            if expr.func in _SHAPED:
+                position = _SHAPED[expr.func]
+                yield from names(expr.args if expr.func == "arange" else expr.args[position : position + 1])
+                yield from names(tuple(k.value for k in expr.keywords if k.name == "shape"))
+            for arg in expr.args:
+                yield from _extents(arg)
+        case tree.Binary():
+            yield from _extents(expr.left)
+            yield from _extents(expr.right)
+        case tree.Unary():
+            yield from _extents(expr.operand)
