@@ -37,8 +37,8 @@ def _names_of(stmt: tree.Stmt) -> tuple[tuple[tree.Name, ...], Iterable[str]]:
             return (), names(stmt.cond)
         case tree.Assign():
             return stmt.targets, names(stmt.value)
-        case tree.Move(dest=tree.Name() as dest):
-            return (dest,), names((stmt.source, stmt.keywords))
+        case tree.Move(dest=tree.Name() as tile):
+            return (tile,), names((stmt.source, stmt.keywords))
         case tree.CallStmt() if isinstance(dest := destination(stmt.call), tree.Name):
             args = (*stmt.call.args, *(k.value for k in stmt.call.keywords))
             return (dest,), names(tuple(a for a in args if a is not dest))
