@@ -148,9 +148,7 @@ class _Writer:
 class _Reader:
     """Reads what a :class:`_Writer` has written; ``objects`` are those that the values name."""
 
-    def __init__(
-        self, tensors: Sequence[Tensor], sent: SentPrograms, objects: Iterable[tuple[str, list[str], list[Any]]]
-    ):
+    def __init__(self, tensors: Sequence[Tensor], sent: SentPrograms, objects: Iterable[_Object]) -> None:
         self.tensors = tensors
         self.sent = sent
         self.objects: list[Any] = []
