@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from kernellab.bench.scale import _even, scaled
+from kernellab.bench.scale import _rounded_down, scaled
 from kernellab.bench.suites import load_suite
 from kernellab.errors import TaskError
 from kernellab.options.suite import parse_bytes
@@ -87,7 +87,7 @@ def get_init_inputs():
 
 
 def test_a_cut_extent_keeps_what_powers_of_two_cost_it_little() -> None:
-    assert [_even(b, s) for b, s in ((256, 255), (4096, 362), (128, 12), (100, 37), (4095, 99))] == [
+    assert [_rounded_down(b, s) for b, s in ((256, 255), (4096, 362), (128, 12), (100, 37), (4095, 99))] == [
         224, 320, 12, 36, 99,
     ]  # fmt: skip
 
