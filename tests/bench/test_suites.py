@@ -140,7 +140,7 @@ def room(job, task, waits):
     raise TaskError("There was room at last.", "")
     yield 21.0
 
-run_problem._room = room
+run_problem._device_memory = room
 """
 
 
@@ -175,14 +175,14 @@ def test_what_needs_much_of_a_device_is_put_off_once(tmp_path: Path, monkeypatch
     monkeypatch.setattr(target_detect, "detect_target", lambda dsl: Target("triton", Backend.CUDA, chip))
     monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path}/turns")
     task, job, said = load_task(RELU, "relu"), _job("relu", RELU, tmp_path), list[str]()
-    with pytest.raises(run_problem.Later), run_problem._room(job, task, lambda: said.append("waits")):
+    with pytest.raises(run_problem.Later), run_problem._device_memory(job, task, lambda: said.append("waits")):
         raise AssertionError("there is no room for it yet")
     assert not said
     late = job.model_copy(update={"late": True})
-    with run_problem._room(late, task, lambda: said.append("waits")) as waited:
+    with run_problem._device_memory(late, task, lambda: said.append("waits")) as waited:
         assert said == ["waits"] and waited < 5.0
     monkeypatch.delenv(turns.VARIABLE)
-    with run_problem._room(job, task, lambda: None) as waited:
+    with run_problem._device_memory(job, task, lambda: None) as waited:
         assert waited == 0.0, "nobody else is there"
 
 
