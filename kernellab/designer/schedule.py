@@ -50,7 +50,7 @@ from kernellab.designer.steps.tiles import launch as walk_of
 from kernellab.designer.steps.tiles import tiling as walk_tiling
 from kernellab.designer.tile.attention import scores_again
 from kernellab.designer.tile.context import Context
-from kernellab.designer.tile.gpu.products import asynchronous_chip, of_float32
+from kernellab.designer.tile.gpu.precision import of_float32
 from kernellab.designer.tile.gpu.rows import Rows
 from kernellab.designer.tile.gpu.warps import launch_warps
 from kernellab.designer.tile.recurrent import blocks_of_step, step_tiles
@@ -149,7 +149,7 @@ def _halves(ctx: Context) -> bool:
 
 
 def _narrow_products(ctx: Context) -> bool:
-    return asynchronous_chip(ctx) and ctx.style.measured and not ctx.scalar_products
+    return ctx.has_copy_engine and ctx.style.measured and not ctx.scalar_products
 
 
 #: in order; each maps a plan to another plan
@@ -217,7 +217,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     builder = Builder(
         graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, placed,
         apart=not style.fused, few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
-        narrow=ctx.gpu and not ctx.scalar_products, engine=style.measured and asynchronous_chip(ctx),
+        narrow=ctx.gpu and not ctx.scalar_products, engine=style.measured and ctx.has_copy_engine,
         longest=LONGEST if ctx.gpu else 0,
         sizes=None if ctx.gpu else ctx.sizes, most={d.name: d.max for d in ctx.task.dims},
     )  # fmt: skip
@@ -274,8 +274,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         units = [[attend(group, True) for group in unit] for unit in units]
     if ctx.gpu and style.split:
         units = [
-            [split_products(group, ctx.size, ctx.chip.cores, asynchronous_chip(ctx)) for group in unit]
-            for unit in units
+            [split_products(group, ctx.size, ctx.chip.cores, ctx.has_copy_engine) for group in unit] for unit in units
         ]
     shapes |= {c.name: c.shape for c in builder.cuts}
     shapes |= {name: call.shape for name, call in builder.calls.items()}
@@ -372,7 +371,7 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     # the file's options are those of the launch that declares warp roles or moves the most data, and of the first
     # product among such launches
     volumes = [ctx.volume(k.par | k.red) for k in launches]
-    heaviest = sorted(range(len(launches)), key=lambda n: (not tilings[n].groups, -volumes[n]))
+    heaviest = sorted(range(len(launches)), key=lambda n: (not tilings[n].multiplying_groups, -volumes[n]))
     staged = [tilings[n].stages for n in heaviest if launches[n].streams]
     stages = next(iter(staged), 0)
     inputs = read.graph.inputs

@@ -58,7 +58,7 @@ def attention(w: Writer) -> tuple[Stmt, ...]:
     for axis in (*par, r.keys, r.width):
         w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     w.scopes = [Scope(frozenset([r.width]) & w.t.whole)]
-    w.narrow = w.t.lanes
+    w.narrow = w.t.partials_in_lanes
     _attend(w, _Attention(att, r, DTYPES[att.dtype], *(w.names.fresh(n) for n in ("row_max", "row_total", "acc"))))
     store_all(w, w.k.outs)
     # neighbouring programs share the keys and values of one head
@@ -79,7 +79,7 @@ def _attend(w: Writer, a: _Attention) -> None:
         row.body.append(let(a.top, Binary("+", filled(rows, ZERO, a.dtype), sink)))
         row.body.append(let(a.total, call("where", Binary("==", Name(a.top), _LOWEST), number(0.0), number(1.0))))
     row.body.append(accumulator(a.acc, w.shape((r.row, r.col)), a.dtype))
-    loop(w, [r.keys], lambda: _step(w, a), pipeline(w.stages, w.t.groups), {r.keys: _keys(w, a)})
+    loop(w, [r.keys], lambda: _step(w, a), pipeline(w.stages, w.t.product.roles), {r.keys: _keys(w, a)})
     raw = a.total
     if a.of.zero or a.of.chunk is not None:
         total = Name(w.names.fresh("divisor") if a.of.chunk is not None else a.total)
@@ -124,7 +124,7 @@ def _step(w: Writer, a: _Attention) -> None:
     """Write the step for one tile of keys."""
     body, r = w.body, a.roles
     exp = "exp2" if a.of.binary else "exp"
-    if w.t.descriptors:
+    if w.t.product.descriptors:
         # place this load next to the keys': two consecutive loads wait for one barrier
         w.value_of(_values(w, a)[0])
     name, scale = _scores(w, a)
@@ -154,7 +154,7 @@ def _step(w: Writer, a: _Attention) -> None:
         if scale_of_keys is not None:
             shares = _scaled_by_key(w, a, weights, scale_of_keys)
         shares = call("cast", shares, Name(DTYPES[a.of.narrow])) if a.of.narrow else shares
-        body.append(multiply(shares, values.tree, a.acc, w.t.precision))
+        body.append(multiply(shares, values.tree, a.acc, w.t.product.precision))
     body.append(let(a.top, top))
 
 
@@ -194,7 +194,7 @@ def _unscaled(w: Writer, factor: Expr, along: Axis) -> tuple[Expr, Expr | None]:
     """Split a factor of packed numbers into the numbers and their scale, if the scale does not vary ``along`` an axis:
     it then multiplies the tile of scores or weights, which has fewer elements."""
     whole = factor.args[0] if isinstance(factor, Op) and factor.op == "cast" else factor
-    if w.t.lanes and isinstance(whole, Op) and whole.op == "mul":
+    if w.t.partials_in_lanes and isinstance(whole, Op) and whole.op == "mul":
         for packed, scale in (whole.args, whole.args[::-1]):
             cast = isinstance(packed, Op) and packed.op == "cast" and item_bytes(packed.args[0].dtype) == 1
             if cast and along not in w.free(scale):
@@ -212,7 +212,7 @@ def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
     name = w.names.fresh("scores")
     full = (r.row, r.keys)
     if r.width in w.t.whole and not inner.parts:
-        precision = {"precision": Str(w.t.precision)} if w.t.precision else {}
+        precision = {"precision": Str(w.t.product.precision)} if w.t.product.precision else {}
         product: Node = call("dot", *_sides(w, a), **precision)
         by_key = _unscaled(w, inner.b, r.width)[1]
         if by_key is not None:
@@ -226,7 +226,7 @@ def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
             span = span_to(extent(r.width.extent), w.t.blocks[r.width])
             loop(w, [r.width], lambda: _add_scores(w, a, name), ranges={r.width: span})
     w.known_as(inner, w.scopes[-1], Value(Name(name), full))
-    plain = scaled(a.of.a, r.row, r.keys) if w.t.lanes else None
+    plain = scaled(a.of.a, r.row, r.keys) if w.t.partials_in_lanes else None
     if plain is not None:
         _mask(w, a, name, plain, full)
         return name, plain.scale
@@ -284,7 +284,7 @@ def _add_scores(w: Writer, a: _Attention, name: str) -> None:
         _inner_parts(w, a, part)
         w.body.append(let(name, Binary("+", Name(name), Name(part))))
         return
-    w.body.append(multiply(*_sides(w, a), name, w.t.precision))
+    w.body.append(multiply(*_sides(w, a), name, w.t.product.precision))
 
 
 def _sides(w: Writer, a: _Attention) -> tuple[Node, Node]:

@@ -25,7 +25,7 @@ def chain(w: Writer) -> tuple[Stmt, ...]:
     for axis in (*par, *r.groups, r.over):
         w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     w.scopes = [Scope(frozenset(r.widths))]
-    w.narrow, w.loads_once = w.t.lanes, True
+    w.narrow, w.loads_once = w.t.partials_in_lanes, True
     accs = [w.names.fresh("acc") for _ in w.k.chains]
     full = [w.tile_axes(w.free(e)) for e in w.k.chains]
     for e, name, axes in zip(w.k.chains, accs, full, strict=True):
@@ -34,7 +34,7 @@ def chain(w: Writer) -> tuple[Stmt, ...]:
         w,
         [*r.groups, r.over],
         lambda: _step(w, r, accs),
-        pipeline(w.stages, w.t.groups),
+        pipeline(w.stages, w.t.product.roles),
         {r.over: _range(w, r)},
     )
     for e, name, axes in zip(w.k.chains, accs, full, strict=True):

@@ -33,7 +33,7 @@ def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Ax
     """Name the loops and open the outermost block. Return the parallel axes that are loops, and those that run inside
     the grid's blocks (reduced, or hoisted over)."""
     k, t = w.k, w.t
-    par = [a for a in t.order if a in k.par and a not in t.whole and a not in t.inside]
+    par = [a for a in t.order if a in k.par and a not in t.whole and a not in t.inner_loops]
     red = [a for a in t.order if a in w.inner]
     for axis in (*par, *red):
         name = w.names.fresh((letters or {}).get(axis) or letter(w, axis))
@@ -67,9 +67,10 @@ def grid(w: Writer, par: list[Axis], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     dims = {1: ("",), 2: (".y", ".x"), 3: (".z", ".y", ".x")}.get(len(par), ("",) * len(par))
     heads = []
     for axis, dim in zip(par, dims, strict=True):
-        swizzle = (Str("swizzle"), Num(w.t.swizzle)) if w.t.swizzle and axis is par[-1] else ()
+        tiles = w.t.product.swizzle
+        swizzle = (Str("swizzle"), Num(tiles)) if tiles and axis is par[-1] else ()
         core = w.t.core if on_cpu else f"{w.t.core}{dim}"
-        leaves = (Str("persistent"), Str("async_store")) if w.t.groups and swizzle else ()
+        leaves = (Str("persistent"), Str("async_store")) if w.t.multiplying_groups and swizzle else ()
         heads.append(Head(w.variable(axis), span(w, axis), (hint(Str("parallel"), Str(core), *swizzle, *leaves),)))
     return parallel(w, heads, body)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir.expr import Axis
 from kernellab.designer.ir.extents import Chunks, Length
+from kernellab.designer.ir.tiling import WarpRoles
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.tree import Assign, Binary, Bool, Call, CallStmt, Expr, Hint, Keyword, Name, Num, Str
 from kernellab.task.formula import Formula, Term
@@ -186,14 +187,19 @@ def hint(*args: Expr) -> Hint:
     return Hint(args)
 
 
-def pipeline(stages: Expr | None, groups: int = 0, in_turn: bool = False, ahead: bool = True) -> Hint:
-    """Return the hint of a loop whose loads are prefetched in ``stages``; ``groups`` of warps multiply."""
-    roles: tuple[Expr, ...] = ()
-    if groups:
-        turns = (Str("in_turn"),) if in_turn else ()
-        early = (Str("ahead"),) if ahead else ()
-        roles = (Str("copy_engine"), Str("warp_roles"), Num(groups), *turns, *early)
-    return hint(Str("pipeline"), *((stages,) if stages is not None else ()), *roles)
+def pipeline(stages: Expr | None, roles: WarpRoles | None = None, ahead: bool = True) -> Hint:
+    """Return the hint of a loop whose loads are prefetched in ``stages``.
+
+    ``ahead``: warps with ``roles`` issue a product before earlier ones are done.
+    """
+    words: list[Expr] = [Str("pipeline")]
+    if stages is not None:
+        words.append(stages)
+    if roles is not None:
+        words += [Str("copy_engine"), Str("warp_roles"), Num(roles.groups)]
+        words += [Str("in_turn")] if roles.in_turn else []
+        words += [Str("ahead")] if ahead else []
+    return hint(*words)
 
 
 class Names:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from kernellab.designer.emit.loops import begin, grid, guarded, loop
 from kernellab.designer.emit.nodes import Value, accumulator, call, hint, let, listed, multiply, pipeline, plus
 from kernellab.designer.emit.nodes import product as product_of
-from kernellab.designer.emit.pads import at_edge
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir.dtypes import DTYPES, FLOAT8, HALVES
 from kernellab.designer.ir.expr import Axis, Dot, Expr
+from kernellab.designer.ir.pads import at_edge
 from kernellab.designer.passes.triangles import kept_triangle
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
@@ -33,7 +33,7 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     start = len(row.body)
     loops = [a for a in red if a not in w.t.whole]
     steps = tuple(a for a in red if a in w.t.whole) if red[-1] in w.t.whole else (red[-1],)
-    hints = pipeline(w.stages, w.t.groups, w.t.in_turn, not w.k.of_float8)
+    hints = pipeline(w.stages, w.t.product.roles, not w.k.of_float8)
     short = loops[-1].extent if len(loops) > 1 and loops[-1] not in w.t.blocks else 0
     if isinstance(short, int) and 1 < short <= _UNROLLED:
         # a loop of few steps cannot prefetch: the loop around it does
@@ -44,8 +44,8 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     if test is not None:
         row.body[start:] = [guarded(test, row.body[start:])]
     row.known[id(dot)] = Value(Name(name), full)
-    if w.t.inside:
-        loop(w, list(w.t.inside), lambda: store_all(w, w.k.outs))
+    if w.t.inner_loops:
+        loop(w, list(w.t.inner_loops), lambda: store_all(w, w.k.outs))
     else:
         store_all(w, w.k.outs)
     return grid(w, par, row.body)
@@ -95,7 +95,7 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], steps: tup
         sums = w.named(Value(call("dot", *pair), full), "step").tree
         w.body.append(let(name, Binary("+", Name(name), product_of([sums, *scales]))))
         return
-    w.body.append(multiply(*pair, name, w.t.precision))
+    w.body.append(multiply(*pair, name, w.t.product.precision))
 
 
 def _flat(w: Writer, value: Value, axes: tuple[Axis, ...]) -> Node:

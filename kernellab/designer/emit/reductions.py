@@ -6,20 +6,18 @@ computes both. Loop-invariant values are computed outside the loop.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernellab.designer.emit.loops import begin, grid, loop
-from kernellab.designer.emit.nodes import ZERO, Value, call, compute_dtype, filled, joined, let, listed, plus
+from kernellab.designer.emit.nodes import ZERO, Value, call, compute_dtype, filled, joined, let, plus
+from kernellab.designer.emit.online import Pair, pairs, running_pair
 from kernellab.designer.emit.stores import runs, store_all
 from kernellab.designer.emit.writer import Writer, identity
-from kernellab.designer.ir.dtypes import DTYPES, HALVES
+from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Op, Red, walk
 from kernellab.designer.ir.normal import Output
-from kernellab.designer.ir.pairs import below_of, first_of, held_finite, mean_of_squares_about
 from kernellab.errors import DesignError
-from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.tree import Binary, Expr, Name, Num, Stmt
 
 
@@ -31,9 +29,9 @@ def passes(w: Writer) -> tuple[Stmt, ...]:
 
 
 def scatter(w: Writer) -> tuple[Stmt, ...]:
-    """Return the statements of a launch that writes at indices that are values; with ``run``, a program writes that
-    many rows."""
-    if not w.t.run:
+    """Return the statements of a launch that writes at indices that are values; a program may add the
+    rows of one index first."""
+    if not w.t.added_rows:
         return passes(w)
     par, _ = begin(w)
     runs(w, next(a for a in par if a not in w.t.blocks and a not in w.k.stored_axes))
@@ -85,6 +83,7 @@ def _forget_cheap(w: Writer) -> None:
 
 
 def _varies(w: Writer, o: Output) -> bool:
+    """Return whether the output is stored along an axis that is a loop inside the grid."""
     axes = {leaf for ix in o.index for leaf in ix.leaves()}
     return bool(axes & w.inner)
 
@@ -102,6 +101,7 @@ def _levels(w: Writer, together: Mapping[int, Pair]) -> dict[int, int]:
 
 
 def _ordered(w: Writer) -> list[Red]:
+    """Return the launch's reductions, each after those that it depends on."""
     reds = {id(r): r for r in w.k.reds}
     order: list[Red] = []
     visited: dict[int, object] = {}
@@ -118,9 +118,9 @@ def _pass(
     row = w.scopes[0]
     group_pairs = [together[id(r)] for r in group if id(r) in together]
     group = [r for r in group if not any(r is p.first or r is p.second for p in group_pairs)]
-    found_with = _found_with(w, group)
-    running = [_started(w, r) for r in group if r not in found_with.values()]
-    online = [RunningPair(w, pair) for pair in group_pairs]
+    best_values = _best_values(w, group)
+    running = [_started(w, r) for r in group if r not in best_values.values()]
+    online = [running_pair(w, pair) for pair in group_pairs]
 
     def body() -> None:
         for each in running:
@@ -135,7 +135,7 @@ def _pass(
     for each in running:
         r, name = each.of, each.name
         if each.best and _by_lanes(w, r):
-            name = _first_of_lanes(w, each, found_with.get(id(r)))
+            name = _first_of_lanes(w, each, best_values.get(id(r)))
         elif _by_lanes(w, r):
             name = w.names.fresh(w.title(r))
             row.body.append(let(name, w.reduce_call(r, Value(Name(each.name), w.lane_axes(r)))))
@@ -152,12 +152,13 @@ class _Running:
 
 
 def _by_lanes(w: Writer, r: Red) -> bool:
+    """Return whether each lane keeps its own result until the loop ends."""
     kinds = ("sum", "max", "min", "prod", "argmax", "argmin")
-    return w.t.lanes and r.kind in kinds and w.lane_axes(r) != w.kept(r)
+    return w.t.partials_in_lanes and r.kind in kinds and w.lane_axes(r) != w.kept(r)
 
 
-def _found_with(w: Writer, group: list[Red]) -> dict[int, Red]:
-    """Return the extreme values that the search for their positions also computes."""
+def _best_values(w: Writer, group: list[Red]) -> dict[int, Red]:
+    """Return the extreme values that the search for their positions also computes, by the id of that search."""
     searches = [r for r in group if r.kind.startswith("arg") and _by_lanes(w, r)]
     pairs = ((s, r) for s in searches for r in group if r.kind == s.kind[3:] and r.arg is s.arg)
     return {id(s): r for s, r in pairs}
@@ -201,6 +202,7 @@ def _started(w: Writer, r: Red) -> _Running:
 
 
 def _accumulate(w: Writer, running: _Running) -> None:
+    """Write the update of a running result by one tile."""
     r, name = running.of, running.name
     arg = w.masked(r)
     tiled = [a for a in w.lane_axes(r) if a in r.axes]
@@ -243,145 +245,3 @@ def _accumulate_at(w: Writer, running: _Running, arg: Value, tiled: list[Axis]) 
     w.body.append(let(better, call("logical_or", beats, first)))
     w.body.append(let(running.name, call("where", Name(better), at, name)))
     w.body.append(let(running.best, call("where", Name(better), here, best)))
-
-
-# two reductions of a long row in one read of it, where the second is relative to the result of the first
-# - The squares about the mean: each lane keeps the mean of its elements so far and the squares about that (Welford,
-#   1962), and the lanes' results are combined at the end (Chan, Golub and LeVeque, 1979).
-# - The sum of exponentials below the largest element: each lane keeps its largest so far, and scales its sum down when
-#   that grows (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
-#
-# A row longer than a tile would otherwise be read once for each reduction, and once more to store.
-
-_DTYPE = "float32"
-_ZERO, _ONE = Num(0.0), Num(1.0)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """``second`` is a reduction relative to ``first``, or to a value computed from it."""
-
-    first: Red
-    second: Red
-
-    @property
-    def largest(self) -> bool:
-        """Whether the pair is the largest element and the exponentials below it, not the mean and the squares about
-        it."""
-        return self.first.kind == "max"
-
-
-def pairs(w: Writer) -> dict[int, Pair]:
-    """Return the pairs that one pass over the row computes, by the id of the second reduction. Only on a GPU, where
-    each pass reads a row from memory again; a CPU has it in its cache."""
-    own_ids = {id(r) for r in w.k.reds} if not w.t.cached else set()
-    result: dict[int, Pair] = {}
-    for r in w.k.reds:
-        first = first_of(r)
-        if first is None or id(first) not in own_ids or any(p.first is first for p in result.values()):
-            continue
-        lanes = w.lane_axes(first)
-        fits = w.t.lanes and w.t.core != "coreidx" and lanes == w.lane_axes(r) and lanes != w.kept(first)
-        wide = first.dtype == r.dtype == first.arg.dtype == _DTYPE
-        narrow = w.t.once and first.kind == "max" and first.arg.dtype in HALVES
-        if fits and (wide or narrow) and first.chunk is None and r.chunk is None:
-            result[id(r)] = Pair(first, r)
-    return result
-
-
-class RunningPair:
-    """A pair in progress: :meth:`step` writes the loop's body, :meth:`finish` the statements after it."""
-
-    def __init__(self, w: Writer, pair: Pair) -> None:
-        self._w, self._pair = w, pair
-        self._lanes = w.lane_axes(pair.first)
-        words = ("largest", "sums") if pair.largest else ("middle", "squares", "seen")
-        self._names = [w.names.fresh(f"{w.title(pair.first).split('_')[0]}_{word}") for word in words]
-        starts = [identity(pair.first) if pair.largest else _ZERO, *([_ZERO] * (len(words) - 1))]
-        row = w.scopes[0].body
-        #: if a tile has several rows of lanes, each lane first combines its elements: one exponential scales its sum
-        #: for all
-        self._row = [Name(w.t.blocks[self._lanes[-1]])] if w.t.parts > 1 else []
-        shape = self._row or w.shape(self._lanes)
-        for name, start in zip(self._names, starts, strict=True):
-            row.append(let(name, filled(shape, start, DTYPES[_DTYPE])))
-
-    def step(self) -> None:
-        """Write the loop's body: update the running results by one tile."""
-        (self._exponentials if self._pair.largest else self._moments)()
-
-    def _exponentials(self) -> None:
-        w = self._w
-        top, sums = self._names
-        x = w.named(w.spread(w.masked(self._pair.first), self._lanes), "element").tree
-        grown, base = w.names.fresh("grown"), w.names.fresh("base")
-        lowest = identity(self._pair.first)
-        below: Expr = Name(base)
-        if self._row:
-            parts = w.names.fresh("parts")
-            # a lane's elements lie side by side if it reads them as one vector
-            shape: list[Expr] = [*self._row, Num(w.t.parts)] if w.t.vector else [Num(w.t.parts), *self._row]
-            w.body.append(let(parts, call("reshape", x, listed(shape))))
-            along = (tree.Slice(), tree.NewAxis()) if w.t.vector else (tree.NewAxis(), tree.Slice())
-            x, below = Name(parts), tree.Subscript(base, along)
-        w.body.append(let(grown, call("max", Name(top), self._joined("max", x))))
-        # in a lane with only -inf so far the exponentials are 0; an infinity held finite in the formula stays infinite
-        size: Expr = Name(grown)
-        if held_finite(below_of(self._pair.second)):
-            size, lowest = call("abs", size), Num(math.inf)
-        w.body.append(let(base, call("where", Binary("==", size, lowest), _ZERO, Name(grown))))
-        rescaled = Binary("*", Name(sums), call("exp", Binary("-", Name(top), Name(base))))
-        w.body.append(let(sums, Binary("+", rescaled, self._joined("sum", call("exp", Binary("-", x, below))))))
-        w.body.append(let(top, Name(grown)))
-
-    def _joined(self, kind: str, parts: Expr) -> Expr:
-        return call(f"reduce_{kind}", parts, axis=Num(int(self._w.t.vector > 0))) if self._row else parts
-
-    def _moments(self) -> None:
-        w, r = self._w, self._pair.first
-        middle, squares, count_name = self._names
-        x = w.spread(w.value_of(r.arg), self._lanes).tree
-        away, step = w.names.fresh("away"), w.names.fresh("step")
-        inside = w.inside(r, self._lanes)
-        w.body.append(let(away, _where(inside, Binary("-", x, Name(middle)), _ZERO)))
-        w.body.append(let(count_name, Binary("+", Name(count_name), _where(inside, _ONE, _ZERO))))
-        count = call("max", Name(count_name), _ONE) if inside else Name(count_name)
-        w.body.append(let(step, Binary("/", Name(away), count)))
-        w.body.append(let(middle, Binary("+", Name(middle), Name(step))))
-        more = Binary("*", Name(away), Binary("-", Name(away), Name(step)))
-        w.body.append(let(squares, Binary("+", Name(squares), more)))
-
-    def finish(self) -> None:
-        """Write the statements after the loop: combine the lanes."""
-        (self._from_largest if self._pair.largest else self._from_moments)()
-
-    def _from_largest(self) -> None:
-        top, sums = self._names
-        self._reduced(self._pair.first, Name(top))
-        scale = call("exp", Binary("-", Name(top), self._spread(self._w.value_of(below_of(self._pair.second)))))
-        self._reduced(self._pair.second, Binary("*", Name(sums), scale))
-
-    def _from_moments(self) -> None:
-        w = self._w
-        middle, squares, count_name = self._names
-        self._reduced(self._pair.first, Binary("*", Name(middle), Name(count_name)))
-        about = mean_of_squares_about(self._pair.second)
-        assert about is not None
-        distance = w.names.fresh("apart")
-        mean = self._spread(w.value_of(about[1]))
-        w.scopes[0].body.append(let(distance, Binary("-", Name(middle), mean)))
-        moved = Binary("*", Name(count_name), Binary("*", Name(distance), Name(distance)))
-        self._reduced(self._pair.second, Binary("+", Name(squares), moved))
-
-    def _reduced(self, r: Red, of: tree.Expr) -> Value:
-        w, row = self._w, self._w.scopes[0]
-        name = w.names.fresh(w.title(r))
-        row.body.append(let(name, w.reduce_call(r, Value(of, self._lanes))))
-        return w.known_as(r, row, Value(Name(name), w.kept(r)))
-
-    def _spread(self, value: Value) -> tree.Expr:
-        return self._w.spread(value, self._lanes).tree
-
-
-def _where(inside: tree.Expr | None, value: tree.Expr, other: tree.Expr) -> tree.Expr:
-    return value if inside is None else call("where", inside, value, other)

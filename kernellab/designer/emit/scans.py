@@ -6,11 +6,11 @@ import math
 
 from kernellab.designer.emit.loops import begin, grid, loop
 from kernellab.designer.emit.nodes import Value, call, extent, filled, joined, let, move, number
-from kernellab.designer.emit.pads import IDENTITY, at_edge, neutral
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Leaf, Order, Scan
+from kernellab.designer.ir.pads import IDENTITY, at_edge, neutral
 from kernellab.sketch.syntax.tree import Binary, Bool, Expr, Name, NewAxis, Num, Slice, Stmt, Subscript
 
 

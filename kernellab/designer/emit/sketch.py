@@ -139,7 +139,7 @@ def assembled(
 
 def mentioned(layout: Layout, k: Launch, t: Tiling) -> frozenset[str]:
     """Return the Dims, scalars and constexprs that a launch names."""
-    result: set[str] = {*t.blocks.values(), t.run}
+    result: set[str] = {*t.blocks.values(), t.added_rows, t.window.tiles_per_program}
 
     def index(indices: Sequence[Ix]) -> None:
         for ix in indices:
@@ -214,8 +214,8 @@ def _constants(file: File, k: Launch, t: Tiling, named: frozenset[str], warps: i
         declarations.append(_tunable("num_warps", file.warps, (1, 2, 4, 8, 16, *((32,) if file.warps == 32 else ()))))
     if file.shares_stages(k, t):
         declarations.append(_tunable("num_stages", t.stages, (*((1,) if t.stages == 1 else ()), 2, 3, 4, 5)))
-    if t.descriptors is not None:
-        declarations.append(_tunable("descriptors", int(t.descriptors), (0, 1)))
+    if t.product.descriptors is not None:
+        declarations.append(_tunable("descriptors", int(t.product.descriptors), (0, 1)))
     return declarations
 
 

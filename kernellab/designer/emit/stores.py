@@ -57,7 +57,7 @@ def runs(w: Writer, row: Axis) -> None:
     (o,) = w.k.outs
     assert isinstance(o.expr, Op)
     value, *ats = o.expr.args
-    first, size = w.variable(row), Name(w.t.run)
+    first, size = w.variable(row), Name(w.t.added_rows)
     w.body.append(let(at := w.names.fresh("at"), w.value_of(ats[0]).tree))
     w.scopes[0].known.clear()
     w.scopes[0].loaded.clear()
@@ -80,7 +80,7 @@ def runs(w: Writer, row: Axis) -> None:
     stop = call("min", Binary("+", Name(first), size), extent(row.extent))
     loop(w, [row], step, ranges={row: (Name(first), stop)})
     add(Name(at))
-    w.vars[row], w.t = Name(first), replace(w.t, blocks={**w.t.blocks, row: w.t.run})
+    w.vars[row], w.t = Name(first), replace(w.t, blocks={**w.t.blocks, row: w.t.added_rows})
 
 
 def _of_the_source(w: Writer, o: Output, tile: Value) -> Value:

@@ -65,7 +65,7 @@ def window_gradient(w: Writer) -> tuple[Stmt, ...]:
         left, right = (_positions(w, e, side, summed) for side, e in sides.items())
         w.body.append(multiply(call("transpose", left), right, name))
 
-    nest(w, [Head(step, (total,), (pipeline(w.stages, w.t.groups),))], body)
+    nest(w, [Head(step, (total,), (pipeline(w.stages, w.t.product.roles),))], body)
     w.known_as(win, outer, Value(Name(name), (rows, columns)))
     store_all(w, w.k.outs)
     cores = (on_cores(w),)

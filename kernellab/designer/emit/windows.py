@@ -57,9 +57,9 @@ def window(w: Writer) -> tuple[Stmt, ...]:
             w.phase[tap.out] = (tap.stride, w.names.fresh(f"{w.variable(tap.out)}_phase"))
     w.scopes = [Scope(frozenset())]
     runs: dict[Axis, str] = {}
-    if w.t.run:
+    if w.t.window.tiles_per_program:
         runs = _stream(w, order)
-    elif w.t.shared_rows:
+    elif w.t.window.shared_rows:
         _rows_together(w, _shared_tap(w))
     else:
         _finish(w, _matrices(w, None) if win.packed else _direct(w))
@@ -104,7 +104,7 @@ def _stream(w: Writer, order: list[Axis]) -> dict[Axis, str]:
         _finish(w, _matrices(w, weights))
         w.scopes = stack
 
-    nest(w, [Head(tile, (Name(w.t.run),), (pipeline(w.stages),))], body)
+    nest(w, [Head(tile, (Name(w.t.window.tiles_per_program),), (pipeline(w.stages),))], body)
     return {inner: first}
 
 
@@ -120,7 +120,7 @@ def _grid(w: Writer, order: list[Axis], runs: Mapping[Axis, str]) -> tuple[Stmt,
     heads = [Head(runs.get(axis) or w.variable(axis), _span(w, axis, axis in runs), cores) for axis in order]
     # the phases of one position write to the same cache lines
     heads += [Head(name, (Num(stride),), cores) for stride, name in w.phase.values()]
-    if w.t.groups:
+    if w.t.multiplying_groups:
         heads[-1] = replace(heads[-1], hints=(hint(*on_cores(w).args, Str("persistent"), Str("async_store")),))
     return parallel(w, heads, w.scopes[0].body)
 
@@ -132,9 +132,9 @@ def _span(w: Writer, axis: Axis, runs: bool) -> tuple[Node, ...]:
         length = axis.extent
         stop = Num(-(-length // stride)) if isinstance(length, int) else call("ceil", stop, Num(stride))
     if runs:
-        return ZERO, stop, times(Name(w.t.run), Name(w.t.blocks[axis]))
-    if w.t.shared_rows and axis is _shared_tap(w).out:
-        return ZERO, stop, Num(w.t.shared_rows)
+        return ZERO, stop, times(Name(w.t.window.tiles_per_program), Name(w.t.blocks[axis]))
+    if w.t.window.shared_rows and axis is _shared_tap(w).out:
+        return ZERO, stop, Num(w.t.window.shared_rows)
     return span_to(stop, w.t.blocks.get(axis))
 
 
@@ -262,7 +262,7 @@ def _rows_together(w: Writer, down: Tap) -> None:
     """Store several rows of outputs; each row of the input is loaded once for all outputs that read it."""
     win, axes = w.k.window, w.tile_axes(w.free(w.k.window))
     assert down.out is not None
-    across, first, count = [tap for tap in _moving(w) if tap is not down], w.vars[down.out], w.t.shared_rows
+    across, first, count = [tap for tap in _moving(w) if tap is not down], w.vars[down.out], w.t.window.shared_rows
     names = [w.names.fresh("acc") for _ in range(count)]
     outer = w.scopes[0]
     outer.body += [let(name, filled(w.shape(axes), ZERO, _sum_dtype(w))) for name in names]
@@ -302,7 +302,7 @@ def _rows_together(w: Writer, down: Tap) -> None:
 
 def _matrices(w: Writer, held: Value | None) -> Value:
     """Return the sums of a tile of outputs in one accumulator; ``held``: weights that are already on chip."""
-    win, first = w.k.window, w.t.positions_first
+    win, first = w.k.window, w.t.window.positions_first
     full = w.tile_axes(w.free(win))
     (co,) = [a for a in full if a in w.free(win.b)]
     positions = tuple(a for a in full if a is not co)
@@ -316,9 +316,9 @@ def _matrices(w: Writer, held: Value | None) -> Value:
 
     if held is not None:
         multiply()
-    elif w.t.deep is not None:
-        read = neighbours(w, w.t.deep, positions, co)
-        one_loop(w, [tap for tap in _moving(w) if tap is not w.t.deep], lambda: w.body.extend(read(name)))
+    elif w.t.window.merged_tap is not None:
+        read = neighbours(w, w.t.window.merged_tap, positions, co)
+        one_loop(w, [tap for tap in _moving(w) if tap is not w.t.window.merged_tap], lambda: w.body.extend(read(name)))
     elif w.t.core == "grididx":
         one_loop(w, _moving(w), multiply)
     else:
@@ -339,7 +339,7 @@ def _multiply(
 ) -> None:
     """Add the product of the current taps and channels to the sums ``name`` of ``shape``; in a packed copy both factors
     have the summed axis last."""
-    win, first = w.k.window, w.t.positions_first
+    win, first = w.k.window, w.t.window.positions_first
     (c,) = win.sums
     many, channels = product_of(w.shape(positions)), w.extent(c)
 
@@ -357,7 +357,7 @@ def _multiply(
 
     def multiply(x: Node, weights: Node, to: str) -> None:
         pair = (x, weights) if first else (weights, x)
-        w.body.append(multiplied(*pair, to, w.t.precision if w.t.precision != "ieee" else ""))
+        w.body.append(multiplied(*pair, to, "" if w.t.product.precision == "ieee" else w.t.product.precision))
 
     x, weights = read(win.a), weigh(win.b, held)
     if not win.parts:

@@ -25,7 +25,6 @@ from kernellab.designer.emit.nodes import (
     plus,
     times,
 )
-from kernellab.designer.emit.pads import IDENTITY, at_edge, best_pads, divides, divisor_pads, neutral
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import (
@@ -46,6 +45,7 @@ from kernellab.designer.ir.expr import (
 )
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.normal import Layout
+from kernellab.designer.ir.pads import IDENTITY, at_edge, best_pads, divides, divisor_pads, neutral
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.errors import DesignError
 from kernellab.sketch.syntax import tree
@@ -86,7 +86,7 @@ class Writer:
         self.stages = stages
         self.free = Free()
         #: axes that run inside the blocks of the grid
-        self.inner = launch.red | frozenset(tiling.inside)
+        self.inner = launch.red | frozenset(tiling.inner_loops)
         self.uses = _count_uses(launch)
         self.keep: list[Expr] = []
         #: blocks around the next statement, outermost first
@@ -334,14 +334,15 @@ class Writer:
         block = self.t.blocks.get(axis)
         if not block:
             return extent(axis.extent)
-        return Name(block) if self.t.parts == 1 else Binary("*", tree.Num(self.t.parts), Name(block))
+        per_lane = self.t.stream.elements_per_lane
+        return Name(block) if per_lane == 1 else Binary("*", tree.Num(per_lane), Name(block))
 
     def begins(self, axis: Axis) -> tree.Expr:
-        """Return where the loop over a blocked axis begins: at 0, or where a vector begins before a row (``t.vector``).
+        """Return where the loop over a blocked axis begins: at 0, or where a vector begins before a row.
 
         The first element of the row is counted in the tensor of rows that is read or written along the axis. A row
         that is a part of its tensor's begins at 0: what lies before it is the tensor's, too, and no pad."""
-        if not self.t.vector or axis not in self.inner or axis not in self.t.blocks:
+        if not self.t.stream.vector or axis not in self.inner or axis not in self.t.blocks:
             return ZERO
         tensors = [*((e.tensor, e.index) for e in self.k.loads), *((o.tensor, o.index) for o in self.k.outs)]
         along = [(self.layout.views[tensor][d], ix) for tensor, index in tensors for d, ix in enumerate(index)]
@@ -357,7 +358,7 @@ class Writer:
             for row, size in zip(names[1:], self.layout.views[tensor][1:-1], strict=True):
                 first = Binary("+", times(first, extent(size)), self.vars[row])
             self.from_vector = True
-            return Binary("-", ZERO, Binary("%", times(first, extent(axis.extent)), tree.Num(self.t.vector)))
+            return Binary("-", ZERO, Binary("%", times(first, extent(axis.extent)), tree.Num(self.t.stream.vector)))
         return ZERO
 
     def start(self, axis: Axis) -> tree.Expr:

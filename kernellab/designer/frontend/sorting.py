@@ -6,13 +6,13 @@ import math
 
 from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
-from kernellab.designer.emit.pads import neutral
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.gather import chosen, picked
 from kernellab.designer.frontend.pointwise import cast, compute, is_float, wide
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Leaf, Num, Op, Order, Red
 from kernellab.designer.ir.extents import fixed
+from kernellab.designer.ir.pads import neutral
 
 #: length of a run that one program sorts, if a row is too long for one program
 RUN = 2048

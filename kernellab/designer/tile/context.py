@@ -66,6 +66,11 @@ class Context:
         """Whether products consist of scalar multiply-adds in registers: the CUDA-C lowering has no tensor cores."""
         return self.target.dsl == "cuda_c"
 
+    @property
+    def has_copy_engine(self) -> bool:
+        """Whether the chip has a copy engine and products that read copied tiles, and the DSL uses them."""
+        return self.target.dsl == "triton" and {"wgmma", "tma"} <= set(self.chip.isa)
+
     # -- extents
 
     def size(self, axis: Axis) -> int:
@@ -102,6 +107,11 @@ class Context:
             while default > least and default >= 2 * size:
                 default //= 2
         return self.consts.add(name, default, tuple(c for c in near(default) if least <= c <= most))
+
+    def tunable(self, name: str, value: int, least: int, most: int) -> str:
+        """Add a constexpr that may be tuned to powers of two near ``value``, from ``least`` to ``most``."""
+        around = {value, *(c for c in near(value) if least <= c <= most)}
+        return self.consts.add(name, value, tuple(sorted(around)))
 
     def within(self, name: str, default: int, least: int, most: int) -> str:
         """Add a tile size whose choices all divide ``most``, a power of two: no tile crosses into the next chunk."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Op, walk
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch
-from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.ir.tiling import Multiplication, Tiling
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, power
 from kernellab.designer.tile.order import axis_order, crossing, short_rows, sliceable
@@ -54,7 +54,7 @@ def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
     inside = _repeated(ctx, k, tiled)
     if inside:
         blocks = {inner: ctx.block("BLOCK", _LEAST_FLAT, inner, 64)}
-        return replace(t, blocks=blocks, inside=(inside,), why=(*t.why, *why.ONCE_FOR_ALL))
+        return replace(t, blocks=blocks, inner_loops=(inside,), why=(*t.why, *why.ONCE_FOR_ALL))
     if len(tiled) > 1 and size <= ctx.style.whole_row:
         return replace(t, whole=frozenset([inner]))
     block, elements = ctx.style.flat, ctx.volume(k.par | {inner})
@@ -161,7 +161,7 @@ def product(ctx: Context, k: Launch) -> Tiling:
     blocks[summed] = ctx.block("BK", d, summed, 16, 256)
     precision = ctx.stated("matmul", "ieee")
     words = why.product(precision, 0)
-    return replace(t, blocks=blocks, exact=ctx.exact(blocks), precision=precision, why=words)
+    return replace(t, blocks=blocks, exact=ctx.exact(blocks), product=Multiplication(precision), why=words)
 
 
 def _cache_blocks(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> tuple[int, int, int]:

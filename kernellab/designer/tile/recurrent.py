@@ -8,7 +8,7 @@ from kernellab.designer.frontend.recurrent import GATES, Recurrence
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import item_bytes
 from kernellab.designer.tile.context import Context, near, power
-from kernellab.designer.tile.gpu.products import exact_of_float32
+from kernellab.designer.tile.gpu.precision import exact_of_float32
 
 #: rows of a program on a GPU, and elements of the state that it computes and sums at once
 _ROWS, _MOST = 16, 64

@@ -45,7 +45,8 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
     rows = min(_RUN, below(ctx.volume(a for a in k.par if a is not last) // (_PROGRAMS * ctx.cores)))
     if rows < 2:
         return on_gpu.flat(ctx, k, t)
-    return replace(t, blocks={last: ctx.block("BLOCK", 512, last, 64)}, run=ctx.block("RUN", rows, row, 2, 4 * _RUN))
+    blocks, added_rows = {last: ctx.block("BLOCK", 512, last, 64)}, ctx.block("RUN", rows, row, 2, 4 * _RUN)
+    return replace(t, blocks=blocks, added_rows=added_rows)
 
 
 def run_axis(k: Launch, last: Axis | None) -> Axis | None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.expr import Axis, Free, Op, Win
 from kernellab.designer.ir.launch import Launch
-from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.ir.tiling import Multiplication, Tiling
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context
-from kernellab.designer.tile.gpu.products import exact_of_float32, widest
+from kernellab.designer.tile.gpu.precision import exact_of_float32, widest
 from kernellab.designer.tile.order import axis_order
 
 #: sums of a tile of a dense window on a CPU: together with its box and a panel of weights they stay in L2
@@ -70,8 +70,8 @@ def window_precision(ctx: Context, k: Launch) -> str:
     These flags allow TF32 on CUDA, but cuDNN often uses float32 (on an H200, at KernelBench's full sizes), and a TF32
     kernel is then off by more than 1e-4. A strict task's products are split: into three of TF32 over a copy, where the
     summed channels are contiguous in both factors, else into six of bf16, like matrix products
-    (:func:`kernellab.designer.tile.gpu.products.precision`). Where eager was observed to use TF32, a strict kernel does
-    too. Scalar products and those of CPUs are not split.
+    (:mod:`kernellab.designer.tile.gpu.precision`). Where eager was observed to use TF32, a strict kernel does too.
+    Scalar products and those of CPUs are not split.
     """
     if not k.window.packed or widest(k.window) != "float32":
         return "ieee"
@@ -117,7 +117,7 @@ def window(ctx: Context, k: Launch) -> Tiling:
     axis."""
     win, p = k.window, places(ctx, k)
     exact = window_precision(ctx, k)
-    t = Tiling(p.order, core="coreidx", precision=exact, warps=4, stages=3, why=words(win, exact))
+    t = Tiling(p.order, core="coreidx", product=Multiplication(exact), warps=4, stages=3, why=words(win, exact))
     if p.channels is None:
         return replace(t, blocks=_joined(ctx, p))
     (c,) = win.sums

@@ -30,7 +30,7 @@ _FEW_SUMS, _SUMMED = 9, 12800
 
 def untiled(ctx: Context, k: Launch) -> Tiling:
     """Return a tiling in which every axis is a loop over single elements."""
-    return Tiling(axis_order(ctx, k), core="grididx", lanes=True)
+    return Tiling(axis_order(ctx, k), core="grididx", partials_in_lanes=True)
 
 
 # -- pointwise ---------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[A
     nothing is packed."""
     *whole_axes, parts = red
     values = (e for root in k.roots for e in walk(root) if isinstance(e, Op) and e.op == "where")
-    packed = any(isinstance(e.args[0], Op) and tells(e.args[0], parts) for e in values)
+    packed = any(isinstance(e.args[0], Op) and compares_position(e.args[0], parts) for e in values)
     size = math.prod(power(ctx.size(a)) for a in whole_axes)
     if not packed or ctx.size(parts) > _PACKED or not ctx.bounded(whole_axes) or size > ctx.style.whole_row:
         return None
@@ -115,7 +115,7 @@ def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[A
     return replace(t, whole=frozenset(whole_axes), blocks=blocks, why=why.WHOLE_ROW)
 
 
-def tells(condition: Op, axis: Axis) -> bool:
+def compares_position(condition: Op, axis: Axis) -> bool:
     """Return whether a condition compares the position along ``axis`` with a number."""
     first, *others = condition.args
     here = isinstance(first, Iota) and first.index.leaves() == (axis,)

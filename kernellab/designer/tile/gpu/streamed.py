@@ -8,12 +8,13 @@ begin their loop at a vector.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import Axis, Red
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.pairs import first_of
-from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.ir.tiling import RowStream, Tiling
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.order import widest_along
@@ -62,17 +63,16 @@ def streamed(ctx: Context, k: Launch, t: Tiling, inner: Axis) -> Tiling:
     vector = _vector(ctx, rows) if rows.ragged else 0
     cached = _fits_passes(ctx, rows)
     if _shares_exponentials(ctx, k, rows, cached):
-        lanes, parts, warps = _shared_exponentials(rows, vector)
-        blocks = {inner: ctx.block("LANES", lanes, inner, 64)}
-        return replace(t, blocks=blocks, once=True, parts=parts, vector=vector, warps=warps, why=why.ONLINE)
-    once = rows.ragged and rows.again and rows.of_narrow
-    online = once or (not cached and any(first.arg.dtype == "float32" for first in rows.firsts))
-    length = _vectors_block(ctx, rows, online) if vector else _block(ctx, rows, online, once)
+        tile = _shared_exponentials(rows, vector)
+        blocks = {inner: ctx.block("LANES", tile.lanes, inner, 64)}
+        stream = RowStream(softmax_in_one_read=True, elements_per_lane=tile.elements_per_lane, vector=vector)
+        return replace(t, blocks=blocks, stream=stream, warps=tile.warps, why=why.ONLINE)
+    softmax_in_one_read = rows.ragged and rows.again and rows.of_narrow
+    online = softmax_in_one_read or (not cached and any(first.arg.dtype == "float32" for first in rows.firsts))
+    length = _vectors_block(ctx, rows, online) if vector else _block(ctx, rows, online, softmax_in_one_read)
     blocks = {inner: ctx.block("BLOCK", length, inner, 64)}
-    return replace(
-        t, blocks=blocks, exact=ctx.exact(blocks), once=once, cached=cached, vector=vector,
-        why=why.ONLINE if online else t.why,
-    )  # fmt: skip
+    stream = RowStream(softmax_in_one_read, vector=vector, from_cache=cached)
+    return replace(t, blocks=blocks, exact=ctx.exact(blocks), stream=stream, why=why.ONLINE if online else t.why)
 
 
 def _rows_of(ctx: Context, k: Launch, inner: Axis) -> _Rows:
@@ -113,29 +113,37 @@ def _shares_exponentials(ctx: Context, k: Launch, rows: _Rows, cached: bool) -> 
     return one_pair and rows.again and (rows.ragged or long) and (rows.of_narrow or widened)
 
 
-def _shared_exponentials(rows: _Rows, vector: int) -> tuple[int, int, int]:
-    """Return the lanes of a tile whose lanes share one exponential among several elements, these elements, and warps.
+class _LaneTile(NamedTuple):
+    """A tile whose lanes share one exponential among several elements."""
+
+    lanes: int
+    elements_per_lane: int
+    warps: int
+
+
+def _shared_exponentials(rows: _Rows, vector: int) -> _LaneTile:
+    """Return the measured tile whose lanes share one exponential among several elements.
 
     ``vector``: the elements of a vector at which ragged rows begin, 0 where they are read one by one.
-    Measured on an H200 in ms, from one element at a time with 1024 lanes of 32
-    warps on: log-softmax of 8192 x 50257 bf16 0.650 and 0.625, softmax of 4096 x 20001 0.158 and 0.130, of 2048 x
-    131071 0.520 and 0.441; the gradient of a cross entropy over 50257 0.800 and 0.747 (0.811 with 512 lanes). Rows of
-    whole vectors with 8192 lanes of 32 warps and 2048 of 8: that gradient over 50304 0.777 and 0.626, over 128256 0.782
-    and 0.781; but softmax of 8192 x 65536 0.667 and 0.773. Half as many lanes: log-softmax over 36864 0.530 and 0.380,
-    50304 0.574 and 0.541, 57344 0.587 and 0.627; that gradient over 50304 0.629 and 0.599, 65536 0.767 and 0.776.
+    Measured on an H200 in ms, from one element at a time with 1024 lanes of 32 warps on: log-softmax of 8192 x 50257
+    bf16 0.650 and 0.625, softmax of 4096 x 20001 0.158 and 0.130, of 2048 x 131071 0.520 and 0.441; the gradient of a
+    cross entropy over 50257 0.800 and 0.747 (0.811 with 512 lanes). Rows of whole vectors with 8192 lanes of 32 warps
+    and 2048 of 8: that gradient over 50304 0.777 and 0.626, over 128256 0.782 and 0.781; but softmax of 8192 x 65536
+    0.667 and 0.773. Half as many lanes: log-softmax over 36864 0.530 and 0.380, 50304 0.574 and 0.541, 57344 0.587 and
+    0.627; that gradient over 50304 0.629 and 0.599, 65536 0.767 and 0.776.
     """
     if rows.ragged:
-        return (512 if rows.of_narrow else 256, 8, 8) if vector else (1024, 8, 32)
+        return _LaneTile(512 if rows.of_narrow else 256, 8, 8) if vector else _LaneTile(1024, 8, 32)
     if rows.length <= _CACHED_ROW:
-        return (4096, 4, 16) if rows.of_narrow else (1024, 4, 4)
-    return (8192, 4, 32) if rows.of_narrow else (2048, 4, 8)
+        return _LaneTile(4096, 4, 16) if rows.of_narrow else _LaneTile(1024, 4, 4)
+    return _LaneTile(8192, 4, 32) if rows.of_narrow else _LaneTile(2048, 4, 8)
 
 
-def _block(ctx: Context, rows: _Rows, online: bool, once: bool) -> int:
+def _block(ctx: Context, rows: _Rows, online: bool, softmax_in_one_read: bool) -> int:
     """Return the elements of a block of a row whose loop begins with the row."""
     if online:
-        # a lane that keeps three results per element (``once``) has no registers for several elements
-        return ctx.style.row_block // (2 if once else 1)
+        # a lane that keeps three results per element has no registers for several elements
+        return ctx.style.row_block // (2 if softmax_in_one_read else 1)
     block = ctx.style.row_block
     row = ctx.row("row_block", length=rows.length, block=block) if ctx.style.measured else None
     block = block * row["times"] if row else block

@@ -1,4 +1,9 @@
-"""Values in the lanes past a tensor's edge, so that a reduction needs a mask only if the padding is wrong."""
+"""Values in the lanes past a tensor's edge, so that a reduction needs a mask only if the padding is wrong.
+
+A load reads a pad (0 unless another is chosen) in the lanes of a tile past its tensor's edge. :func:`at_edge`
+propagates the pads through an expression: if ``sum(exp(x))`` loads ``x`` with the pad -inf, its operand is 0 there, the
+identity of the sum. A value is a number, None (some finite number) or NaN (not even certainly finite).
+"""
 
 from __future__ import annotations
 
@@ -41,16 +46,16 @@ def best_pads(group: Sequence[Red], axis: Axis, free: Free, ends: Ends) -> dict[
     leaves = {id(e): e for r in group for e in walk(r.arg, inside=False) if isinstance(e, Leaf) and axis in free(e)}
     floats = [i for i, e in leaves.items() if "float" in e.dtype]
 
-    def right(pad: float) -> int:
+    def unmasked_reductions(pad: float) -> int:
         pads = dict.fromkeys(floats, pad)
         return sum(at_edge(r.arg, axis, pads, free, ends) == IDENTITY[r.kind] for r in group)
 
-    best = max(_CANDIDATES, key=right)
-    return dict.fromkeys(floats, best) if best else {}
+    pad = max(_CANDIDATES, key=unmasked_reductions)
+    return dict.fromkeys(floats, pad) if pad else {}
 
 
 #: possibilities of an operation that are kept separate
-_MOST = 16
+_MOST_POSSIBILITIES = 16
 
 #: integer operations whose second operand must not be 0, even in a lane past the edge
 DIVISIONS = frozenset(("floordiv", "mod"))
@@ -74,6 +79,7 @@ def divisor_pads(roots: Sequence[Expr]) -> dict[int, float]:
 
 
 def _uncast(e: Expr) -> Expr:
+    """Return the operand of casts between integers."""
     return _uncast(e.args[0]) if isinstance(e, Op) and e.op == "cast" and "float" not in e.args[0].dtype else e
 
 
@@ -84,10 +90,11 @@ Possible = frozenset[float | None]
 def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free, ends: Ends) -> float | None:
     """Return the value of ``e`` where ``axis`` is past the end; None if it is finite but not certain, nan if not even
     that is."""
-    return _one(_possible(e, axis, pads, free, ends))
+    return _summary(_possible(e, axis, pads, free, ends))
 
 
-def _one(values: Possible) -> float | None:
+def _summary(values: Possible) -> float | None:
+    """Return the one value; of several None if all are finite, else NaN."""
     if len(values) == 1:
         return next(iter(values))
     return None if all(v is None or math.isfinite(v) for v in values) else math.nan
@@ -104,17 +111,18 @@ def _possible(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free, ends: 
                 return frozenset((pad,))
             return frozenset((None,) if math.isfinite(pad) else (None, pad))
         case Op():
-            given = [_possible(a, axis, pads, free, ends) for a in e.args]
-            if math.prod(map(len, given)) > _MOST:
-                given = [frozenset((_one(values),)) for values in given]
-            if e.op == "where" and any(v is None or math.isnan(v) for v in given[0]):
-                return given[1] | given[2]
-            values = (_apply(e.op, list(chosen)) for chosen in product(*given))
+            operands = [_possible(a, axis, pads, free, ends) for a in e.args]
+            if math.prod(map(len, operands)) > _MOST_POSSIBILITIES:
+                operands = [frozenset((_summary(values),)) for values in operands]
+            if e.op == "where" and any(v is None or math.isnan(v) for v in operands[0]):
+                return operands[1] | operands[2]
+            values = (_apply(e.op, list(chosen)) for chosen in product(*operands))
             return frozenset(math.nan if v is not None and math.isnan(v) else v for v in values)
     return frozenset((None,))
 
 
 def _apply(op: str, v: list[float | None]) -> float | None:
+    """Return the result of an operation on operands of which some are only known to be finite (None)."""
     if op == "where":
         return v[1] if v[0] else v[2]
     if op == "mul" and 0.0 in v and not any(x is not None and not math.isfinite(x) for x in v):
