@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import gcd
 
@@ -65,40 +65,41 @@ class _Taps:
         return plus(position if self.stride == 1 else times(position, self.stride), self.start)
 
 
-def one_loop(w: Writer, moving: list[Tap], multiply: Callable[[], None]) -> None:
-    """Write ``multiply`` for every tap of ``moving`` and block of channels; the digits of a counter select them."""
+def one_loop(w: Writer, moving: list[Tap], write_product: Callable[[], None]) -> None:
+    """Write a product for every tap of ``moving`` and block of channels; the digits of a counter select them."""
     (c,) = w.k.window.sums
-    ahead = pipeline(w.stages, w.t.groups, w.t.in_turn)
-    if w.t.deep is not None and not moving:
-        multiply()
+    prefetched = pipeline(w.stages, w.t.product.roles)
+    if w.t.window.merged_tap is not None and not moving:
+        write_product()
         return
     channel, channels, block = w.variable(c), extent(c.extent), Name(w.t.blocks.get(c, ""))
     if not moving:
-        nest(w, [Head(channel, (ZERO, channels, block), (ahead,))], multiply)
+        nest(w, [Head(channel, (ZERO, channels, block), (prefetched,))], write_product)
         return
     row, blocks = w.scopes[0].body, call("ceil", channels, block)
     step = w.names.fresh("step")
     taps = {tap: _taps(w, tap, row) for tap in moving}
-    lets: list[Stmt] = []
-    at: Expr = Name(step) if w.t.whole_channels else Binary("//", Name(step), blocks)
+    assignments: list[Stmt] = []
+    # the digits of the step are the taps, outermost first, and the block of channels
+    at: Expr = Name(step) if w.t.window.whole_channels else Binary("//", Name(step), blocks)
     for n, tap in enumerate(reversed(moving)):
         count, name = taps[tap].count, w.at_tap[tap]
         assert isinstance(name, Name), name
         digit = at if n == len(moving) - 1 else Binary("%", at, count)
-        lets.append(let(name.id, taps[tap].at(digit)))
+        assignments.append(let(name.id, taps[tap].at(digit)))
         at = Binary("//", at, count)
     total = product([taps[tap].count for tap in moving])
-    if w.t.whole_channels and w.t.deep is None:
+    if w.t.window.whole_channels and w.t.window.merged_tap is None:
         row.append(let(channel, ZERO))
-    elif not w.t.whole_channels:
-        lets.append(let(channel, times(Binary("%", Name(step), blocks), block)))
+    elif not w.t.window.whole_channels:
+        assignments.append(let(channel, times(Binary("%", Name(step), blocks), block)))
         total = times(total, blocks)
 
     def body() -> None:
-        w.body.extend(lets)
-        multiply()
+        w.body.extend(assignments)
+        write_product()
 
-    nest(w, [Head(step, (total,), (ahead,))], body)
+    nest(w, [Head(step, (total,), (prefetched,))], body)
 
 
 def _taps(w: Writer, tap: Tap, row: list[Stmt]) -> _Taps:
@@ -119,27 +120,98 @@ def _taps(w: Writer, tap: Tap, row: list[Stmt]) -> _Taps:
     return _Taps(Name(count), Name(first), stride)
 
 
-# -- neighbouring taps of few channels as the depth of one product: at a lane past the last tap both factors read 0 ---
+# -- neighbouring taps and their channels, summed in one product -------------------------------------------------------
 
 
-def neighbours(w: Writer, deep: Tap, positions: tuple[Axis, ...], co: Axis) -> Callable[[str], list[Stmt]]:
-    """Name the lanes of a product over the places of ``deep`` and the channels; return what writes one product.
+class MergedTap:
+    """Products that are summed over the places of one tap and the few channels of a group.
 
-    The result is called in the loop over the other taps, with the name of the sums [positions, channels].
+    Lane ``l`` of the sum is the place ``l // channels`` of the tap and the channel ``l % channels``. At a lane past the
+    last place both factors read 0. Both are gathered: the input as [positions, lanes], the weights as [lanes,
+    channels].
     """
-    win, row = w.k.window, w.scopes[0].body
-    (c,) = win.sums
-    assert isinstance(win.a, Leaf) and isinstance(win.b, Leaf) and phases(deep) == 1 and deep.out is not None
 
-    def named(title: str, value: Expr) -> str:
-        name = w.names.fresh(title)
-        row.append(let(name, value))
+    def __init__(self, w: Writer, tap: Tap, positions: tuple[Axis, ...], co: Axis) -> None:
+        """Name the lanes before the loop over the other taps."""
+        assert phases(tap) == 1 and tap.out is not None
+        self._w, self._tap, self._co = w, tap, co
+        (self._c,) = w.k.window.sums
+        lanes, channels = call("arange", Num(w.t.window.merged_lanes)), extent(self._c.extent)
+        self._place = self._named(tap_letters(w.k.window).get(tap, "k"), Binary("//", lanes, channels))
+        self._channel = self._named(w.variable(self._c), Binary("%", lanes, channels))
+        set_tap(w, tap, Name(self._place))
+        self._within = _positions_within(w, positions)
+        # an input lane past the last place is before the tensor's first element at each position
+        start, step = _span(w, next(ix for ix in self._input.index if ix.win is tap))
+        tile = w.extent(tap.out)
+        before = tree.Unary("-", tile if step == 1 else times(tile, step))
+        is_place = Binary("<", Name(self._place), Num(tap.kernel))
+        first = self._named(f"{w.variable(tap.out)}_taps", call("where", is_place, start, before))
+        along = self._along(tap.out, step)
+        self._across = self._named(f"{w.variable(tap.out)}_at", Binary("+", along, Name(first)))
+        self._columns: dict[Axis, Expr] = {}
+        for ix in self._input.index:
+            if self._c not in ix.leaves() and ix.win is not tap and w.item(ix)[1]:
+                (axis,) = w.item(ix)[1]
+                self._columns[axis] = self._along(axis, _span(w, ix)[1])
+        self._output = self._named(f"{w.variable(co)}_at", plus(w.vars[co], call("arange", w.extent(co))))
+
+    def product(self, sums: str) -> list[Stmt]:
+        """Return the statements that add one product to the tile ``sums`` [positions, channels]."""
+        w = self._w
+        x, rows = w.names.fresh(f"{self._input.tensor}_tile"), w.names.fresh(f"{self._weights.tensor}_tile")
+        inputs = tree.Subscript(w.own(self._input.tensor), tuple(self._input_places()))
+        weights = tree.Subscript(w.own(self._weights.tensor), tuple(self._weight_places()))
+        return [
+            move("gather", inputs, Name(x)),
+            move("gather", weights, Name(rows)),
+            multiply(Name(x), Name(rows), sums),
+        ]
+
+    @property
+    def _input(self) -> Leaf:
+        assert isinstance(self._w.k.window.a, Leaf)
+        return self._w.k.window.a
+
+    @property
+    def _weights(self) -> Leaf:
+        assert isinstance(self._w.k.window.b, Leaf)
+        return self._w.k.window.b
+
+    def _named(self, title: str, value: Expr) -> str:
+        name = self._w.names.fresh(title)
+        self._w.scopes[0].body.append(let(name, value))
         return name
 
-    lanes = call("arange", Num(w.t.depth))
-    tap = named(tap_letters(win).get(deep, "k"), Binary("//", lanes, extent(c.extent)))
-    channel = named(w.variable(c), Binary("%", lanes, extent(c.extent)))
-    set_tap(w, deep, Name(tap))
+    def _along(self, axis: Axis, step: int) -> Expr:
+        """Return the places of the tile's positions along ``axis`` as a column, from the first one."""
+        within = self._within[axis]
+        name = f"{self._w.variable(axis)}_lanes"
+        return _column(self._named(name, within if step == 1 else times(within, step)))
+
+    def _input_places(self) -> Iterator[Item]:
+        for ix in self._input.index:
+            if self._c in ix.leaves():
+                yield Name(self._channel)
+            elif ix.win is self._tap:
+                yield Name(self._across)
+            else:
+                item, axes = self._w.item(ix)
+                yield Binary("+", self._columns[axes[0]], _span(self._w, ix)[0]) if axes else item
+
+    def _weight_places(self) -> Iterator[Item]:
+        for ix in self._weights.index:
+            leaves = ix.leaves()
+            if self._c in leaves:
+                yield _column(self._channel)
+            elif self._tap.k in leaves:
+                yield _column(self._place)
+            else:
+                yield Name(self._output) if self._co in leaves else self._w.item(ix)[0]
+
+
+def _positions_within(w: Writer, positions: tuple[Axis, ...]) -> dict[Axis, Expr]:
+    """Return, for each position of a tile in row-major order, its place along each axis of the tile."""
     sizes = w.shape(positions)
     at = call("arange", product(sizes))
     within: dict[Axis, Expr] = {}
@@ -147,61 +219,7 @@ def neighbours(w: Writer, deep: Tap, positions: tuple[Axis, ...], co: Axis) -> C
         inner = sizes[n + 1 :]
         digit: Expr = Binary("//", at, product(inner)) if inner else at
         within[axis] = Binary("%", digit, sizes[n]) if n else digit
-
-    def along(axis: Axis, step: int) -> Expr:
-        """Return the places of the tile's positions along ``axis`` as a column, from the first one."""
-        return _column(named(f"{w.variable(axis)}_lanes", within[axis] if step == 1 else times(within[axis], step)))
-
-    # an input lane past the last tap is before the tensor's first element at each position
-    start, step = _span(w, next(ix for ix in win.a.index if ix.win is deep))
-    before = tree.Unary("-", w.extent(deep.out) if step == 1 else times(w.extent(deep.out), step))
-    first = named(
-        f"{w.variable(deep.out)}_taps", call("where", Binary("<", Name(tap), Num(deep.kernel)), start, before)
-    )
-    columns: dict[Axis, Expr] = {}
-    across = named(f"{w.variable(deep.out)}_at", Binary("+", along(deep.out, step), Name(first)))
-    for ix in win.a.index:
-        if c not in ix.leaves() and ix.win is not deep and w.item(ix)[1]:
-            (axis,) = w.item(ix)[1]
-            columns[axis] = along(axis, _span(w, ix)[1])
-    output = named(f"{w.variable(co)}_at", plus(w.vars[co], call("arange", w.extent(co))))
-
-    def places() -> list[Item]:
-        items: list[Item] = []
-        assert isinstance(win.a, Leaf)
-        for ix in win.a.index:
-            if c in ix.leaves():
-                items.append(Name(channel))
-            elif ix.win is deep:
-                items.append(Name(across))
-            else:
-                item, axes = w.item(ix)
-                items.append(Binary("+", columns[axes[0]], _span(w, ix)[0]) if axes else item)
-        return items
-
-    def weights() -> list[Item]:
-        items: list[Item] = []
-        assert isinstance(win.b, Leaf)
-        for ix in win.b.index:
-            leaves = ix.leaves()
-            if c in leaves:
-                items.append(_column(channel))
-            elif deep.k in leaves:
-                items.append(_column(tap))
-            else:
-                items.append(Name(output) if co in leaves else w.item(ix)[0])
-        return items
-
-    def write(to: str) -> list[Stmt]:
-        assert isinstance(win.a, Leaf) and isinstance(win.b, Leaf)
-        x, rows = w.names.fresh(f"{win.a.tensor}_tile"), w.names.fresh(f"{win.b.tensor}_tile")
-        return [
-            move("gather", tree.Subscript(w.own(win.a.tensor), tuple(places())), Name(x)),
-            move("gather", tree.Subscript(w.own(win.b.tensor), tuple(weights())), Name(rows)),
-            multiply(Name(x), Name(rows), to),
-        ]
-
-    return write
+    return within
 
 
 def _column(name: str) -> Expr:

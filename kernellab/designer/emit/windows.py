@@ -33,7 +33,7 @@ from kernellab.designer.emit.nodes import multiply as multiplied
 from kernellab.designer.emit.nodes import product as product_of
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.window_gradient import window_gradient
-from kernellab.designer.emit.window_loop import neighbours, one_loop, set_tap, tap_letters, tap_range
+from kernellab.designer.emit.window_loop import MergedTap, one_loop, set_tap, tap_letters, tap_range
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.dtypes import DTYPES
@@ -317,8 +317,9 @@ def _matrices(w: Writer, held: Value | None) -> Value:
     if held is not None:
         multiply()
     elif w.t.window.merged_tap is not None:
-        read = neighbours(w, w.t.window.merged_tap, positions, co)
-        one_loop(w, [tap for tap in _moving(w) if tap is not w.t.window.merged_tap], lambda: w.body.extend(read(name)))
+        merged = MergedTap(w, w.t.window.merged_tap, positions, co)
+        other_taps = [tap for tap in _moving(w) if tap is not w.t.window.merged_tap]
+        one_loop(w, other_taps, lambda: w.body.extend(merged.product(name)))
     elif w.t.core == "grididx":
         one_loop(w, _moving(w), multiply)
     else:

@@ -1,16 +1,20 @@
-"""Convolutions, plain and transposed, as windows over their input."""
+"""Convolutions, plain and transposed, as windows over their input.
+
+One handler builds all of them: the sum over the taps and the channels of a group is a :class:`Win`, or a matrix product
+where the factors already lie in memory as matrices (a kernel of 1 x 1), plus the bias.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.capture import Node, Ref
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
-from kernellab.designer.frontend.windows import LEAST_CHANNELS, at_window, is_plain, spatial, window
+from kernellab.designer.frontend.windows import LEAST_CHANNELS, Window, at_window, is_plain, spatial, window
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Op, Tap, Win
@@ -19,103 +23,146 @@ from kernellab.designer.ir.normal import Purpose
 
 #: minimum channels on both sides of a product over positions
 _WIDE = 16
+#: most positions of such a product, and its minimum taps; chosen, not measured
+_MOST_POSITIONS, _LEAST_TAPS = 64, 16
+#: most taps of a depthwise convolution whose weights are stored as float32
+_CONVERTED_TAPS = 16
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The arguments of a convolution other than its tensors, one number per spatial dimension."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    transposed: bool
+    #: number of elements by which a transposed convolution's result is longer than its windows
+    output_padding: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Channels:
+    """The channels of a convolution: ``inside`` input channels and ``outside`` output channels in each group.
+
+    ``group`` and ``out`` are the axes of the group and of the output channel within it at the requested index.
+    ``packed``: the channels of a group are multiplied as matrices. ``summed`` is the axis of the input channels; None
+    for a single one that is not multiplied as a matrix.
+    """
+
+    inside: int
+    outside: int
+    group: tuple[Axis, ...]
+    out: tuple[Axis, ...]
+    packed: bool
+    summed: Axis | None = None
+
+    @property
+    def of_input(self) -> Ix:
+        return Ix((*self.group, *(() if self.summed is None else (self.summed,))))
+
+    @property
+    def inner(self) -> Ix:
+        """The index of the input channel within its group."""
+        return Ix() if self.summed is None else Ix((self.summed,))
 
 
 def _convolution(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    args = [*node.args, *[None] * (9 - len(node.args))]
-    return _window_of(b, node, index, args[:3], args[3:6], bool(args[6]), args[7], args[8])
-
-
-def _plain(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    args = [*node.args, *[None] * (7 - len(node.args))]
-    return _window_of(b, node, index, args[:3], args[3:6], False, 0, args[6])
-
-
-def _turned(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    # conv_transpose: input, weight, bias, stride, padding, output_padding, groups, dilation
-    args = [*node.args, *[None] * (8 - len(node.args))]
-    return _window_of(b, node, index, args[:3], (args[3], args[4], args[7]), True, args[5], args[6])
-
-
-def _window_of(
-    b: Builder,
-    node: Node,
-    index: Index,
-    tensors: Any,
-    numbers: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int | None,
-) -> Expr:
-    source, weight, bias = tensors
-    groups = groups or 1
-    shape, weight_shape = b.shape(node_ref(node)), b.shape(weight)
-    source, zeros_before = (source, ()) if transposed else _inside_zeros(b, source)
-    x_shape = b.shape(source)
-    kernel = tuple(int(e) for e in weight_shape[2:] if isinstance(e, int))
-    rank = len(kernel)
-    if not all(isinstance(e, int) for e in weight_shape) or len(x_shape) != rank + 2:
-        raise b.refuse(node, "a convolution needs a batch, and a weight of known shape")
-    stride, dilation = spatial(numbers[0], rank, 1), spatial(numbers[2], rank, 1)
-    pad = _padding(b, node, numbers[1], kernel, stride, dilation)
-    pad = tuple(map(operator.add, pad, zeros_before)) if zeros_before else pad
-    d = aten.wide(node.dtype)
-
-    def with_bias(value: Expr) -> Expr:
-        if bias is None:
-            return value
-        return Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
-
-    if b.narrow and groups == 1 and not transposed and _few_positions(b, node, index, kernel):
-        return with_bias(_by_positions(b, node, index, (source, weight), (stride, dilation, pad)))
-    if not is_plain(index, shape, groups, 1):
+    source, weight, bias = (*node.args, None)[:3]
+    numbers, dtype = numbers_of(b, node), aten.wide(node.dtype)
+    if not numbers.transposed:
+        source, zeros_before = _inside_zeros(b, source)
+        if zeros_before:
+            numbers = replace(numbers, padding=tuple(map(operator.add, numbers.padding, zeros_before)))
+    if b.narrow and numbers.groups == 1 and not numbers.transposed and _few_positions(b, node, index, numbers):
+        value = _by_positions(b, node, index, source, weight, numbers)
+    elif not is_plain(index, b.shape(node_ref(node)), numbers.groups, 1):
         # a reader transposes or slices it: the result is stored whole
         return Leaf(b.stored(node_ref(node)), index, node.dtype)
-    first, second = map(extents.fixed, weight_shape[:2])
-    group_outputs = second if transposed else first // groups
-    group, co = _channels(index[1], groups, group_outputs)
-    w = window(x_shape[2:], index[2:], kernel, stride, pad, dilation, transposed)
-    inside = first // groups if transposed else second
-    packed = group_outputs > 1 and (inside * group_outputs > b.few if groups == 1 else inside >= LEAST_CHANNELS)
-    c = Axis(inside) if inside > 1 or packed else None
-    channel = Ix(tuple(a for a in (*group, c) if a is not None))
-    ks = tuple(Ix((t,)) if t is not None else Ix() for t in _ks(w.index, rank))
-    inner = Ix((c,)) if c is not None else Ix()
-
-    x = at_window(b, source, (index[0], channel, *w.index))
-    direct = b.value(weight, (Ix(co), inner, *ks)) if packed and groups == 1 and not transposed else None
-    if b.narrow and packed and groups == 1 and c is not None and not w.taps and side_by_side(x, c):
-        # a matrix product of both factors as they are in memory
-        assert direct is not None
-        rows = Ix(tuple(a for ix in (index[0], *index[2:]) for a in ix.leaves()))
-        return with_bias(b.dot(x, direct, c, rows, Ix(co), d, node.line))
-    lying = direct is not None and c is not None and b.narrow and _rows_of(direct, c, weight.name, kernel)
-    if lying and not w.taps and _in_planes(x, channel, index[2:], shape[2:]):
-        assert direct is not None and c is not None
-        places = Ix(tuple(a for ix in index[2:] for a in ix.leaves()))
-        return with_bias(b.dot(direct, x, c, Ix(co), places, d, node.line))
-    if direct is not None and c is not None and lying and side_by_side(x, c):
-        at: Expr = direct
-    elif packed:
-        tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
-        at = Leaf(tensor, (*ks, Ix(group), Ix(co), inner), b.dtype(weight))
-    elif group_outputs == inside == 1 and groups > 1 and b.narrow and side_by_side(x, group[-1]):
-        # each output is a sum of products in float32: convert the few weights once, not for each output
-        wide = "float32" if math.prod(kernel) <= 16 else b.dtype(weight)
-        tensor = _packed(b, weight, groups, (), 1, transposed, wide)
-        at = Leaf(tensor, (*ks, Ix(group), Ix(), Ix()), wide)
     else:
-        pair = (channel, Ix(co)) if transposed else (Ix((*group, *co)), inner)
-        at = b.value(weight, (*pair, *ks))
-        if not isinstance(at, Leaf):  # a constant tensor of the reference
-            weight_index = b.axes_for(b.shape(weight))
-            tensor = b.store(weight, weight_index, b.value(weight, weight_index), b.shape(weight))
-            at = Leaf(tensor, (*pair, *ks), b.dtype(weight))
-    value = Win(
-        x, at, dtype=d, line=node.line, taps=w.taps, sums=(c,) if c is not None else (), packed=packed,
-        weights=weight.name, backward=transposed,
+        value = _over_window(b, node, index, source, weight, numbers)
+    if bias is None:
+        return value
+    return Op("add", (value, aten.compute(b.value(bias, (index[1],)), dtype)), dtype, node.line)
+
+
+def _over_window(b: Builder, node: Node, index: Index, source: Ref, weight: Ref, numbers: Numbers) -> Expr:
+    """Return the sum over the window's taps and the channels of a group."""
+    channels = _channels(b, index[1], weight, numbers)
+    w = window(
+        b.shape(source)[2:], index[2:], numbers.kernel, numbers.stride, numbers.padding, numbers.dilation,
+        numbers.transposed,
     )  # fmt: skip
-    return with_bias(value)
+    if channels.inside > 1 or channels.packed:
+        channels = replace(channels, summed=Axis(channels.inside))
+    x = at_window(b, source, (index[0], channels.of_input, *w.index))
+    ks = tuple(Ix() if tap.win is None or tap.win.k is None else Ix((tap.win.k,)) for tap in w.index)
+    in_order: Expr | None = None
+    if channels.packed and numbers.groups == 1 and not numbers.transposed:
+        in_order = b.value(weight, (Ix(channels.out), channels.inner, *ks))
+    product = _as_product(b, node, index, x, in_order, w, channels, numbers, weight)
+    if product is not None:
+        return product
+    weights = _weights_at(b, x, in_order, weight, ks, channels, numbers)
+    return Win(
+        x, weights, dtype=aten.wide(node.dtype), line=node.line, taps=w.taps, sums=channels.inner.axes,
+        packed=channels.packed, weights=weight.name, backward=numbers.transposed,
+    )  # fmt: skip
+
+
+def _as_product(
+    b: Builder, node: Node, index: Index, x: Expr, in_order: Expr | None, w: Window, channels: _Channels,
+    numbers: Numbers, weight: Ref,
+) -> Expr | None:  # fmt: skip
+    """Return a convolution without taps as a matrix product of both factors as they are in memory; None if they are no
+    matrices there. ``in_order``: the weights in the order of their tensor."""
+    c, out, dtype = channels.summed, Ix(channels.out), aten.wide(node.dtype)
+    if not b.narrow or not channels.packed or numbers.groups != 1 or c is None or w.taps:
+        return None
+    if side_by_side(x, c):
+        assert in_order is not None
+        rows = Ix(tuple(a for ix in (index[0], *index[2:]) for a in ix.leaves()))
+        return b.dot(x, in_order, c, rows, out, dtype, node.line)
+    shape = b.shape(node_ref(node))
+    if in_order is None or not _channels_contiguous(in_order, c, weight.name, numbers.kernel):
+        return None
+    if not _in_planes(x, channels.of_input, index[2:], shape[2:]):
+        return None
+    places = Ix(tuple(a for ix in index[2:] for a in ix.leaves()))
+    return b.dot(in_order, x, c, out, places, dtype, node.line)
+
+
+def _weights_at(
+    b: Builder, x: Expr, in_order: Expr | None, weight: Ref, ks: Index, channels: _Channels, numbers: Numbers
+) -> Expr:
+    """Return the weights at a tap: in their own tensor, or packed so that each tap's matrix is contiguous."""
+    c, group, out = channels.summed, channels.group, channels.out
+    by_channel = c is not None and b.narrow and side_by_side(x, c)
+    if (
+        in_order is not None
+        and c is not None
+        and by_channel
+        and _channels_contiguous(in_order, c, weight.name, numbers.kernel)
+    ):
+        return in_order
+    if channels.packed:
+        tensor = _packed(b, weight, numbers, tuple(a.extent for a in out), channels.inside)
+        return Leaf(tensor, (*ks, Ix(group), Ix(out), channels.inner), b.dtype(weight))
+    is_depthwise = channels.outside == channels.inside == 1 and numbers.groups > 1
+    if is_depthwise and b.narrow and side_by_side(x, group[-1]):
+        # each output is a sum of products in float32: convert the few weights once, not for each output
+        dtype = "float32" if math.prod(numbers.kernel) <= _CONVERTED_TAPS else b.dtype(weight)
+        return Leaf(_packed(b, weight, numbers, (), 1, dtype), (*ks, Ix(group), Ix(), Ix()), dtype)
+    rows = (channels.of_input, Ix(out)) if numbers.transposed else (Ix((*group, *out)), channels.inner)
+    value = b.value(weight, (*rows, *ks))
+    if isinstance(value, Leaf):
+        return value
+    # a constant tensor of the reference
+    weight_index = b.axes_for(b.shape(weight))
+    tensor = b.store(weight, weight_index, b.value(weight, weight_index), b.shape(weight))
+    return Leaf(tensor, (*rows, *ks), b.dtype(weight))
 
 
 def _inside_zeros(b: Builder, source: Ref) -> tuple[Ref, tuple[int, ...]]:
@@ -138,29 +185,31 @@ def side_by_side(factor: Expr, axis: Axis) -> bool:
     return isinstance(factor, Leaf) and factor.index[-1].leaves() == (axis,)
 
 
-def _few_positions(b: Builder, node: Node, index: Index, kernel: tuple[int, ...]) -> bool:
+def _few_positions(b: Builder, node: Node, index: Index, numbers: Numbers) -> bool:
     """Return whether the outputs are few positions of many taps, in halves: the gradient of another convolution's
     weights. The requested index may start like the result and end before it."""
     shape, samples = b.shape(node_ref(node)), b.shape(node.args[1])[1]
     fixed = all(isinstance(e, int) for e in (*shape, *b.shape(node.args[0])))
-    if not fixed or node.dtype not in HALVES or len(kernel) != 2 or samples == 1:
+    if not fixed or node.dtype not in HALVES or len(numbers.kernel) != 2 or samples == 1:
         return False
     plain = is_plain(index, (*shape[:2], *(ix.extent for ix in index[2:])))
     wide = all(e >= _WIDE and e % 8 == 0 for e in map(extents.fixed, shape[:2]))
     positions = math.prod(extents.fixed(ix.extent) for ix in index[2:])
-    return plain and wide and math.prod(kernel) >= max(16, positions + 1) and positions <= 64
+    many_taps = math.prod(numbers.kernel) >= max(_LEAST_TAPS, positions + 1)
+    return plain and wide and many_taps and positions <= _MOST_POSITIONS
 
 
-def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref], numbers: Any) -> Expr:
+def _by_positions(b: Builder, node: Node, index: Index, source: Ref, weight: Ref, numbers: Numbers) -> Expr:
     """Return the convolution as a product over its channels and taps, which are the samples and positions of the
     convolution whose weight gradient it is. Only the requested outputs are computed."""
-    source, weight = factors
     sizes = map(extents.fixed, b.shape(weight)[1:])
     n, *places = (Axis(e) for e in sizes)
     whole = map(extents.fixed, b.shape(source)[2:])
     taps = [
         Tap(place, next(iter(ix.leaves()), None), extents.fixed(ix.extent), d, s, p, size)
-        for place, ix, s, d, p, size in zip(places, index[2:], *numbers, whole, strict=True)
+        for place, ix, s, d, p, size in zip(
+            places, index[2:], numbers.stride, numbers.dilation, numbers.padding, whole, strict=True
+        )
     ]
     window_ix = tuple(Ix(tuple(a for a in (t.out, t.k) if a is not None), 0, 1, t) for t in taps)
     x = at_window(b, source, (index[0], Ix((n,)), *window_ix))
@@ -168,8 +217,8 @@ def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref]
     return Win(x, g, dtype=aten.wide(node.dtype), line=node.line, taps=tuple(taps), sums=(n,), turned=True)
 
 
-def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:
-    """Return whether the channels that an output sums are contiguous in its weights."""
+def _channels_contiguous(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:
+    """Return whether the channels that an output sums are contiguous in its weights, the tensor ``name``."""
     if not isinstance(weight, Leaf):
         return False
     pointwise = weight.tensor == name and set(kernel) == {1} and weight.index[1].leaves() == (c,)
@@ -189,94 +238,89 @@ def _in_planes(x: Expr, channel: Ix, places: Index, extent: tuple[Length, ...]) 
     return plane > 0 and plane % 8 == 0 and after_channel == [leaves for ix in places if (leaves := ix.leaves())]
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """The arguments of a convolution other than its tensors, one number per spatial dimension."""
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-    transposed: bool
-    #: number of elements by which a transposed convolution's result is longer than its windows
-    output_padding: tuple[int, ...] = ()
-
-
 def numbers_of(b: Builder, node: Node) -> Numbers:
     """Return the numbers of any of the convolution operations below.
 
     Raises:
         DesignError: they are not known before the call, or there is no batch.
     """
-    kind = node.op.split(".")[1]
     args = [*node.args, *[None] * (9 - len(node.args))]
-    transposed, groups, more = False, args[6], None
-    numbers = args[3:6]
-    if kind == "convolution":
-        transposed, groups, more = bool(args[6]), args[8], args[7]
-    elif kind not in ("conv1d", "conv2d", "conv3d"):
-        transposed, numbers, more = True, [args[3], args[4], args[7]], args[5]
+    if node.aten == "convolution":
+        stride, padding, dilation, is_transposed, output_padding, groups = args[3:9]
+        transposed = bool(is_transposed)
+    elif node.aten in ("conv1d", "conv2d", "conv3d"):
+        stride, padding, dilation, groups = args[3:7]
+        transposed, output_padding = False, None
+    else:  # conv_transpose1d, 2d, 3d
+        stride, padding, output_padding, groups, dilation = args[3:8]
+        transposed = True
     weight_shape = b.shape(node.args[1])
-    kernel = tuple(int(e) for e in weight_shape[2:] if isinstance(e, int))
+    kernel = tuple(e for e in weight_shape[2:] if isinstance(e, int))
     if not all(isinstance(e, int) for e in weight_shape) or len(b.shape(node.args[0])) != len(weight_shape):
         raise b.refuse(node, "a convolution needs a batch, and a weight of known shape")
-    stride, dilation = spatial(numbers[0], len(kernel), 1), spatial(numbers[2], len(kernel), 1)
-    padding = _padding(b, node, numbers[1], kernel, stride, dilation)
-    longer = spatial(more, len(kernel), 0) if transposed else ()
-    return Numbers(stride, padding, dilation, groups or 1, transposed, longer)
+    strides, dilations = spatial(stride, len(kernel), 1), spatial(dilation, len(kernel), 1)
+    longer = spatial(output_padding, len(kernel), 0) if transposed else ()
+    return Numbers(
+        kernel, strides, _padding(b, node, padding, kernel, dilations), dilations, groups or 1, transposed, longer
+    )
 
 
 def node_ref(node: Node) -> Ref:
     return Ref(node.name)
 
 
-def _ks(index: Index, rank: int) -> list[Axis | None]:
-    return [ix.win.k if ix.win is not None else None for ix in index]
-
-
-def _channels(ix: Ix, groups: int, mine: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """Return the axes of the group and of the channel within it, at the index of the output's channel."""
+def _channels(b: Builder, ix: Ix, weight: Ref, numbers: Numbers) -> _Channels:
+    """Return the channels at the index ``ix`` of the output's channel."""
+    first, second = map(extents.fixed, b.shape(weight)[:2])
+    groups = numbers.groups
+    inside, outside = (first // groups, second) if numbers.transposed else (second, first // groups)
     leaves = ix.leaves()
     if groups == 1:
-        return (), leaves
-    if mine == 1:
-        return leaves, ()
-    if len(leaves) == 1:
-        leaves[0].split(groups, mine)
-        leaves = ix.leaves()
-    return leaves[:1], leaves[1:]
+        group, out = (), leaves
+    elif outside == 1:
+        group, out = leaves, ()
+    else:
+        if len(leaves) == 1:
+            leaves[0].split(groups, outside)
+            leaves = ix.leaves()
+        group, out = leaves[:1], leaves[1:]
+    as_matrices = inside * outside > b.few if groups == 1 else inside >= LEAST_CHANNELS
+    return _Channels(inside, outside, group, out, outside > 1 and as_matrices)
 
 
-def _padding(b: Builder, node: Node, given: Any, kernel: Any, stride: Any, dilation: Any) -> tuple[int, ...]:
-    if given == "valid":
+def _padding(
+    b: Builder, node: Node, stated: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the padding before and after each dimension, stated as numbers, "valid" or "same"."""
+    if stated == "valid":
         return (0,) * len(kernel)
-    if given == "same":
+    if stated == "same":
         totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         if any(t % 2 for t in totals):
             raise b.refuse(node, "padding that differs on both sides")
         return tuple(t // 2 for t in totals)
-    return spatial(given, len(kernel), 0)
+    return spatial(stated, len(kernel), 0)
 
 
 def _packed(
-    b: Builder, weight: Ref, groups: int, mine: tuple[Length, ...], inside: int, transposed: bool, dtype: str = ""
+    b: Builder, weight: Ref, numbers: Numbers, out_extents: tuple[Length, ...], inside: int, dtype: str = ""
 ) -> str:
-    """Return the weight stored as [taps..., group, out channel, in channel], so that each tap's matrix is
-    contiguous."""
-    shape = b.shape(weight)
-    taps = tuple(shape[2:])
-    key = (weight.name, "packed") if not transposed else (weight.name, "packed_t")
-    axes = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in (*taps, groups))
-    # the channels are split like the reader's
-    axes = (*axes, Ix(tuple(Axis(e) for e in mine)), Ix((Axis(inside),)) if inside > 1 or mine else Ix())
-    ks, group, co, c = axes[: len(taps)], axes[-3], axes[-2], axes[-1]
+    """Return the weight stored as [taps..., group, out channel, in channel], so that each tap's matrix is contiguous.
+
+    ``out_extents``: the extents of the axes into which the reader splits the output channels.
+    """
+    taps, transposed = b.shape(weight)[2:], numbers.transposed
+    key = (weight.name, "packed_t" if transposed else "packed")
+    *ks, group = (Ix() if e == 1 else Ix((Axis(e),)) for e in (*taps, numbers.groups))
+    co, c = Ix(tuple(Axis(e) for e in out_extents)), Ix((Axis(inside),)) if inside > 1 or out_extents else Ix()
     first, second = (group.axes + c.axes, co.axes) if transposed else (group.axes + co.axes, c.axes)
     value = b.value(weight, (Ix(first), Ix(second), *ks))
     value = aten.cast(value, dtype) if dtype else value
-    return b.store(key, axes, value, (*taps, groups, extents.times(list(mine)), inside), Purpose.PACKED)
+    shape = (*taps, numbers.groups, extents.times(list(out_extents)), inside)
+    return b.store(key, (*ks, group, co, c), value, shape, Purpose.PACKED)
 
 
-CONVOLUTIONS: dict[str, Handler] = {
-    "convolution": _convolution, "conv1d": _plain, "conv2d": _plain, "conv3d": _plain,
-    "conv_transpose1d": _turned, "conv_transpose2d": _turned, "conv_transpose3d": _turned,
-}  # fmt: skip
+CONVOLUTIONS: dict[str, Handler] = dict.fromkeys(
+    ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    _convolution,
+)
