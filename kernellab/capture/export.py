@@ -36,7 +36,8 @@ from kernellab.operations.sketch import OPS
 from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.dtypes import parts
 from kernellab.task.fakes import fake_arguments
-from kernellab.task.faking import called, faking, tracing
+from kernellab.task.faking import faking, tracing
+from kernellab.task.recurrent import called
 from kernellab.task.sample.sizes import runs_at
 from kernellab.task.values import in_written_order
 

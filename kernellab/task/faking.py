@@ -1,20 +1,21 @@
-"""Tensors without memory for one thread: only shapes and dtypes."""
+"""Tensors without memory for one thread: only shapes and dtypes.
+
+:func:`without_memory` runs a function on meta tensors, which are quick, and where these are not enough again on torch's
+fake tensors, which load torch's compiler. Only one thread traces at a time.
+"""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from types import FunctionType
 from typing import Any, TypeVar
 
-from kernellab.errors import TaskError
-from kernellab.task.dtypes import channels_last
-from kernellab.task.recurrent import RECURRENT
+from kernellab.task.meta.errors import TooLong, Unsure
 
 _TRACING = threading.RLock()
 
@@ -78,7 +79,7 @@ def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
                 return result
         except TooLong:
             raise
-        except (Unsure, Exception):  # told as fake tensors tell it
+        except (Unsure, Exception):  # fake tensors raise it again, with their message
             pass
         with faking(), torch.device(device):
             return run()
@@ -90,76 +91,66 @@ def faking() -> Iterator[None]:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    _, calls = _modes()
-    with tracing(), _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), calls({}), _kind("fake"):
+    from kernellab.task.meta.modes import Calls
+
+    with tracing(), _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), Calls({}), _kind("fake"):
         yield
 
 
 @contextmanager
 def on_meta(device: str = "cpu") -> Iterator[list[Any]]:
-    """While it lasts, tensors that this thread makes are meta ones that say they are on ``device``; gives what they
-    could not run."""
+    """While active, tensors that this thread makes are meta ones that say they are on ``device``. Yields the list of
+    operators that they could not run."""
     import torch
 
-    meta, calls = _modes()
+    from kernellab.task.meta.modes import Calls, MetaOperators
+
     unsure: list[Any] = []
     place = torch.device(device)
     attributes = {"device": place, "is_cpu": place.type == "cpu", "is_cuda": place.type == "cuda", "is_meta": False}
-    with torch.no_grad(), _without_compiler(), meta(unsure, place.type), calls(attributes), _kind("meta"):
+    operators = MetaOperators(unsure, place.type)
+    with torch.no_grad(), _without_compiler(), operators, Calls(attributes), _kind("meta"):
         yield unsure
 
 
 @contextmanager
 def _without_compiler() -> Iterator[None]:
     """Prevent torch from loading its compiler, which it does only to exclude a kernel for meta tensors."""
-    kernels = () if "torch._dynamo" in sys.modules else _left_alone()
+    kernels = () if "torch._dynamo" in sys.modules else _excluded_kernels()
     for kernel in kernels:
-        kernel.__dict__.setdefault(_LEFT_ALONE, kernel)
+        kernel.__dict__.setdefault(_WRAPPER, kernel)
     try:
         yield
     finally:
         for kernel in kernels:
-            if kernel.__dict__.get(_LEFT_ALONE) is kernel:
-                del kernel.__dict__[_LEFT_ALONE]
+            if kernel.__dict__.get(_WRAPPER) is kernel:
+                del kernel.__dict__[_WRAPPER]
 
 
 #: where torch keeps the compiler's wrapper of an excluded function
-_LEFT_ALONE = "__dynamo_disable"
+_WRAPPER = "__dynamo_disable"
 
 
 @lru_cache(maxsize=1)
-def _left_alone() -> tuple[Any, ...]:
+def _excluded_kernels() -> tuple[Any, ...]:
     """Return the functions in torch's kernels for meta tensors that are excluded from its compiler when they are
     called: those inside the wrappers of ``torch._disable_dynamo``."""
     import torch._compile
     from torch._decomp import global_decomposition_table
 
-    file = torch._compile.__file__
-    left = [f for table in global_decomposition_table.values() for f in table.values()]
-    left += [f for name, m in list(sys.modules.items()) if name.startswith("torch._refs") for f in vars(m).values()]
-    seen, functions = set(), []
-    while left:
-        function = left.pop()
-        if not isinstance(function, FunctionType) or function in seen:
+    pending = [f for table in global_decomposition_table.values() for f in table.values()]
+    pending += [f for name, m in list(sys.modules.items()) if name.startswith("torch._refs") for f in vars(m).values()]
+    visited, excluded = set(), []
+    while pending:
+        function = pending.pop()
+        if not isinstance(function, FunctionType) or function in visited:
             continue
-        seen.add(function)
-        inside = [cell.cell_contents for cell in function.__closure__ or ()]
-        if function.__code__.co_filename == file:
-            functions += [f for f in inside if isinstance(f, FunctionType)]
-        left += inside
-    return tuple(functions)
-
-
-class Unsure(BaseException):
-    """What fake tensors may do and meta tensors do not; no Exception, which a reference could catch."""
-
-
-class TooLong(TaskError):
-    """A reference loops in Python for too long; other tensors would not shorten it."""
-
-
-#: most calls of torch in one run, about 10 s without memory
-_MOST_CALLS = 200_000
+        visited.add(function)
+        captured = [cell.cell_contents for cell in function.__closure__ or ()]
+        if function.__code__.co_filename == torch._compile.__file__:
+            excluded += [f for f in captured if isinstance(f, FunctionType)]
+        pending += captured
+    return tuple(excluded)
 
 
 class _Within(threading.local):
@@ -179,135 +170,9 @@ def _kind(mode: str) -> Iterator[None]:
         _within.mode = before
 
 
-@lru_cache(maxsize=1)
-def _modes() -> tuple[Any, Any]:
-    """Return two modes of torch: of operators, on meta tensors; and of functions."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._pytree import tree_leaves, tree_map_only
-
-    from kernellab.task.meta.operators import Operators
-    from kernellab.task.meta.shape_rules import result
-
-    class Meta(Operators):  # type: ignore[no-untyped-call]
-        """Runs each operator on meta tensors that say they are on ``device``; ``unsure`` takes those that failed."""
-
-        def __init__(self, unsure: list[Any], device: str) -> None:
-            super().__init__()
-            self.unsure = unsure
-            self.device = device
-            #: by its id: a real tensor, and the one without memory that stands for it
-            self.real: dict[int, tuple[Any, Any]] = {}
-
-        def ran(self, func: Any, args: Any, kwargs: Any) -> Any:
-            try:
-                return self.placed(func, args, dict(kwargs))
-            except Exception as error:
-                self.unsure.append(func)
-                raise Unsure from error
-
-        def placed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-            schema = func._schema
-            if any(a.name == "device" for a in schema.arguments):
-                as_first = any(a.name == "self" for a in schema.arguments)
-                given = kwargs.get("device") or (args[0].device if as_first and args else torch.device("cpu"))
-                if given.type not in (self.device, "meta"):
-                    raise _Other
-                moved = func is torch.ops.aten._to_copy.default and kwargs.get("device")
-                if moved and kwargs.get("dtype") in (None, args[0].dtype):
-                    raise _Other  # a tensor on the CPU is not copied there: writes into it stay
-                kwargs["device"] = torch.device("meta")
-            if "generator" in kwargs:
-                kwargs["generator"] = None
-            if schema.is_mutable and any(isinstance(t, torch.Tensor) and not t.is_meta for t in tree_leaves(args)):
-                raise _Other
-            args, kwargs = tree_map_only(torch.Tensor, self.empty, (args, kwargs))
-            by_rule = result(func, args, kwargs)
-            if by_rule is not None:
-                return by_rule
-            if func.overloadpacket is torch.ops.aten.convolution:
-                raise _Other  # its kernel for meta tensors accepts channels that its groups do not divide
-            keeps_format = func.is_view or torch.Tag.pointwise in func.tags
-            if not keeps_format and any(isinstance(t, torch.Tensor) and channels_last(t) for t in tree_leaves(args)):
-                raise _Other  # torch's kernels for meta tensors may return another memory format
-            return func(*args, **kwargs)
-
-        def empty(self, value: Any) -> Any:
-            if value.is_meta:
-                return value
-            if (
-                not self.device == value.device.type == "cpu"
-                or value.layout is not torch.strided
-                or value.is_conj()
-                or value.is_neg()
-            ):
-                raise _Other
-            if id(value) not in self.real:
-                empty = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-                self.real[id(value)] = value, empty
-            return self.real[id(value)][1]
-
-    class Calls(TorchFunctionMode):
-        """Replaces recurrent layers of many steps by their shapes; tensors have the ``attributes``."""
-
-        def __init__(self, attributes: Mapping[str, Any]) -> None:
-            super().__init__()
-            self.attributes = attributes
-            self.calls = 0
-
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = getattr(func, "__name__", "")
-            self.calls += name != "__get__"  # reading a tensor's size or dtype does not count as a call
-            if self.calls > _MOST_CALLS:
-                raise TooLong(
-                    f"The task makes more than {_MOST_CALLS:,} calls of torch in one run{_line()}, each by Python.",
-                    "Write its loop over whole tensors (x[:, None] - x[None] for pairs of rows), or give fewer rows.",
-                )
-            if self.attributes and name == "__get__" and func.__self__.__name__ in self.attributes:
-                return self.attributes[func.__self__.__name__]
-            meta = self.attributes and kwargs and torch.device(kwargs.get("device") or "cpu").type == "meta"
-            named = func is torch.Tensor.type and len(args) == 1 and not kwargs
-            if meta or (self.attributes and (named or func is torch.Tensor.data_ptr)):
-                raise Unsure
-            return called(func, RECURRENT, *args, **(kwargs or {}))
-
-    return Meta, Calls
-
-
-def _line() -> str:
-    """Return the current line of a task's text, for a message."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and not frame.f_code.co_filename.startswith("<task "):
-        frame = frame.f_back
-    return f" (at line {frame.f_lineno})" if frame is not None else ""
-
-
-class _Other(Exception):
-    """Not supported: tensors of other devices, layouts and memory formats, and writes into real ones."""
-
-
 def has_values(value: Any) -> bool:
     """Does the tensor ``value`` have memory?"""
     return bool(value.untyped_storage().device.type != "meta")
-
-
-def called(func: Any, instead: Mapping[str, Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
-    """Return the result of ``func``, or that of the function in ``instead`` for its name, if that supports the call."""
-    other = instead.get(getattr(func, "__name__", ""))
-    if other is None:
-        return func(*args, **kwargs)
-    if "input" in kwargs and not args:  # torch's name of the first argument
-        args, kwargs = (kwargs["input"],), {name: value for name, value in kwargs.items() if name != "input"}
-    result = other(*args, **kwargs) if _takes(other, args, kwargs) else NotImplemented
-    return func(*args, **kwargs) if result is NotImplemented else result
-
-
-def _takes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
 
 
 @contextmanager

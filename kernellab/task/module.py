@@ -23,7 +23,8 @@ from kernellab.task.call_inputs.randomness import draws_by_itself, may_draw
 from kernellab.task.call_inputs.slots import Slot, arguments, filled, holes, slots_of, within
 from kernellab.task.dims import Dim, TaskForm
 from kernellab.task.dtypes import masks_as_queries, whole_divisions
-from kernellab.task.faking import TooLong, without_memory
+from kernellab.task.faking import without_memory
+from kernellab.task.meta.errors import TooLong
 from kernellab.task.values import as_tensor, device_of, in_written_order, outputs_of, quiet_numpy, seeded, to_numpy
 
 if TYPE_CHECKING:

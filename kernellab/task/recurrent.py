@@ -7,8 +7,9 @@ graph it has the name of ATen's operator, whose arguments it takes."""
 # a function returns NotImplemented to leave an operation as it is
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,9 @@ def by_layers(cell: str) -> Callable[..., Any]:
 
         if not isinstance(weights, (list, tuple)) or not isinstance(layers, int) or (dropout and train):
             return NotImplemented
-        ways = 2 if both else 1
-        each = len(weights) // (layers * ways)
-        if not _is_long(x, layers * ways, batch_first) or each != (4 if has_bias else 2):
+        directions = 2 if both else 1
+        each = len(weights) // (layers * directions)
+        if not _is_long(x, layers * directions, batch_first) or each != (4 if has_bias else 2):
             return NotImplemented
         # the operator has no gradient: a differentiated layer is unrolled
         states = hx if isinstance(hx, (list, tuple)) else (hx,)
@@ -48,19 +49,19 @@ def by_layers(cell: str) -> Callable[..., Any]:
         time = 1 if batch_first else 0
         for layer in range(layers):
             outputs = []
-            for way in range(ways):
-                k = layer * ways + way
-                own = [s[k : k + 1] for s in starts]
-                steps = x.flip(time) if way else x
+            for backwards in range(directions):
+                k = layer * directions + backwards
+                own_starts = [s[k : k + 1] for s in starts]
+                steps = x.flip(time) if backwards else x
                 result = run(
-                    steps, own if cell == "lstm" else own[0], list(weights[k * each : (k + 1) * each]),
+                    steps, own_starts if cell == "lstm" else own_starts[0], list(weights[k * each : (k + 1) * each]),
                     has_bias, 1, 0.0, train, False, batch_first,
                 )  # fmt: skip
                 # the last state is the last output; reading it from the layer would be a second call
                 ends[0].append(result[0].select(time, -1).unsqueeze(0))
                 for end, state in zip(ends[1:], result[2:], strict=True):
                     end.append(state)
-                outputs.append(result[0].flip(time) if way else result[0])
+                outputs.append(result[0].flip(time) if backwards else result[0])
             x = torch.cat(outputs, -1) if both else outputs[0]
         return (x, *(torch.cat(end, 0) for end in ends))
 
@@ -112,3 +113,23 @@ def _flops(x: Any, hx: Any, weights: Any, *rest: Any, **more: Any) -> int:
 ATEN = {f"kernellab.{cell}.default": f"aten.{cell}.input" for cell in CELLS}
 #: function of torch -> its replacement
 RECURRENT: dict[str, Callable[..., Any]] = {cell: by_layers(cell) for cell in CELLS}
+
+
+def called(func: Any, replacements: Mapping[str, Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
+    """Return the result of ``func``, or that of the function in ``replacements`` for its name, if that supports the
+    call."""
+    replacement = replacements.get(getattr(func, "__name__", ""))
+    if replacement is None:
+        return func(*args, **kwargs)
+    if "input" in kwargs and not args:  # torch's name of the first argument
+        args, kwargs = (kwargs["input"],), {name: value for name, value in kwargs.items() if name != "input"}
+    result = replacement(*args, **kwargs) if _takes(replacement, args, kwargs) else NotImplemented
+    return func(*args, **kwargs) if result is NotImplemented else result
+
+
+def _takes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

@@ -163,7 +163,7 @@ def reference(x):
 def inputs():
     return torch.randn({0}, 4)
 """
-    monkeypatch.setattr("kernellab.task.faking._MOST_CALLS", 5000)
+    monkeypatch.setattr("kernellab.task.meta.modes._MOST_CALLS", 5000)
     assert load_task(text.format(16)).outputs[0].shape == (256,)
     with pytest.raises(TaskError, match=r"5,000 calls of torch.*line 4"):
         load_task(text.format(64))

@@ -126,9 +126,8 @@ def _as_product(
         rows = Ix(tuple(a for ix in (index[0], *index[2:]) for a in ix.leaves()))
         return b.dot(x, in_order, c, rows, out, dtype, node.line)
     shape = b.shape(node_ref(node))
-    if in_order is None or not _channels_contiguous(in_order, c, weight.name, numbers.kernel):
-        return None
-    if not _in_planes(x, channels.of_input, index[2:], shape[2:]):
+    read_in_rows = _channels_contiguous(in_order, c, weight.name, numbers.kernel)
+    if in_order is None or not read_in_rows or not _in_planes(x, channels.of_input, index[2:], shape[2:]):
         return None
     places = Ix(tuple(a for ix in index[2:] for a in ix.leaves()))
     return b.dot(in_order, x, c, out, places, dtype, node.line)
@@ -139,13 +138,8 @@ def _weights_at(
 ) -> Expr:
     """Return the weights at a tap: in their own tensor, or packed so that each tap's matrix is contiguous."""
     c, group, out = channels.summed, channels.group, channels.out
-    by_channel = c is not None and b.narrow and side_by_side(x, c)
-    if (
-        in_order is not None
-        and c is not None
-        and by_channel
-        and _channels_contiguous(in_order, c, weight.name, numbers.kernel)
-    ):
+    read_in_rows = _channels_contiguous(in_order, c, weight.name, numbers.kernel)
+    if in_order is not None and b.narrow and read_in_rows and side_by_side(x, c):
         return in_order
     if channels.packed:
         tensor = _packed(b, weight, numbers, tuple(a.extent for a in out), channels.inside)
@@ -180,9 +174,9 @@ def _inside_zeros(b: Builder, source: Ref) -> tuple[Ref, tuple[int, ...]]:
     return inner, tuple(reversed(zeros_before))
 
 
-def side_by_side(factor: Expr, axis: Axis) -> bool:
+def side_by_side(factor: Expr, axis: Axis | None) -> bool:
     """Return whether the elements along ``axis`` are contiguous in the tensor of ``factor``."""
-    return isinstance(factor, Leaf) and factor.index[-1].leaves() == (axis,)
+    return axis is not None and isinstance(factor, Leaf) and factor.index[-1].leaves() == (axis,)
 
 
 def _few_positions(b: Builder, node: Node, index: Index, numbers: Numbers) -> bool:
@@ -217,7 +211,7 @@ def _by_positions(b: Builder, node: Node, index: Index, source: Ref, weight: Ref
     return Win(x, g, dtype=aten.wide(node.dtype), line=node.line, taps=tuple(taps), sums=(n,), turned=True)
 
 
-def _channels_contiguous(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:
+def _channels_contiguous(weight: Expr | None, c: Axis | None, name: str, kernel: tuple[int, ...]) -> bool:
     """Return whether the channels that an output sums are contiguous in its weights, the tensor ``name``."""
     if not isinstance(weight, Leaf):
         return False

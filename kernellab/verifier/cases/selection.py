@@ -9,7 +9,8 @@ from typing import Any
 
 from kernellab.sandbox.caps import CAPS
 from kernellab.task import Task, small_sizes
-from kernellab.task.faking import Unsure, on_meta
+from kernellab.task.faking import on_meta
+from kernellab.task.meta.errors import Unsure
 from kernellab.task.meta.operators import watching
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes, runs_at
