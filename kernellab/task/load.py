@@ -15,6 +15,8 @@ from kernellab.task.task import Arg, ArgKind, Task
 
 if TYPE_CHECKING:
     from kernellab.task.module import TaskModule
+    from kernellab.task.observe import StateSpec
+    from kernellab.task.shapes import InputSpec
 
 
 def load_task(text_or_path: str | Path, name: str | None = None, *, audit: bool = False) -> Task:
@@ -132,22 +134,22 @@ def _notes(module: TaskModule) -> tuple[str, ...]:
 
 def _arguments(
     module: TaskModule,
-    inputs: Sequence[tuple[tuple[int | str, ...], str, bool] | bool | int | float],
-    state: Mapping[str, tuple[tuple[int | str, ...], str, bool]],
+    inputs: Sequence[InputSpec | bool | int | float],
+    state: Mapping[str, StateSpec],
 ) -> tuple[Arg, ...]:
     defaults = {p.name: p.default for p in module.parameters() if isinstance(p.default, (bool, int, float))}
     args: list[Arg] = []
     for name, value in zip(module.argument_names(), inputs, strict=True):
-        if isinstance(value, tuple):
-            args.append(Arg(name, ArgKind.TENSOR, value[1], value[0], last=value[2]))
+        if not isinstance(value, (bool, int, float)):
+            args.append(Arg(name, ArgKind.TENSOR, value.dtype, value.shape, last=value.last))
         else:
             args.append(Arg(name, ArgKind.SCALAR, _scalar_dtype(value), default=defaults.get(name), value=value))
     for p in module.trailing_scalars(len(module.placed())):
         args.append(Arg(p.name, ArgKind.SCALAR, _scalar_dtype(p.default), default=p.default, value=p.default))
     taken = {a.name for a in args}
-    for key, (shape, dtype, learnt) in state.items():
-        kind = ArgKind.PARAMETER if learnt else ArgKind.BUFFER
-        args.append(Arg(_free(key, taken), kind, dtype, shape, key=key))
+    for key, spec in state.items():
+        kind = ArgKind.PARAMETER if spec.learnt else ArgKind.BUFFER
+        args.append(Arg(_free(key, taken), kind, spec.dtype, spec.shape, key=key))
     return tuple(args)
 
 

@@ -1,6 +1,7 @@
 """Symbolic shapes of a task's arguments and outputs, found by running it at a few distinct sizes.
 
-The runs use fake tensors (shapes without memory); a reference that needs values, and NumPy, runs for real.
+Each run is an :class:`Observation`: an output of [10, 15] at N = 5, M = 3, and of [14, 15] at N = 7, M = 3, is fitted
+as [2*N, 5*M] once M varies too.
 """
 
 from __future__ import annotations
@@ -8,40 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
-from typing import TYPE_CHECKING, Any, Union, overload
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 from kernellab.errors import TaskError
-from kernellab.task.call_inputs.cases import CHOSEN
-from kernellab.task.call_inputs.slots import is_array
-from kernellab.task.dims import Dim, Extent, TaskForm
-from kernellab.task.dtypes import channels_last
+from kernellab.task.dims import Dim, Extent
 from kernellab.task.fit import Sizes, fit, is_stepped
+from kernellab.task.observe import Observation, Observed, StateSpec, observe
 from kernellab.task.task import OutputSpec
 
 if TYPE_CHECKING:
     from kernellab.task.module import TaskModule
 
-#: one argument: (shape, dtype, channels last), or a number
-Given = Union[tuple[tuple[Extent, ...], str, bool], bool, int, float]
+
+class InputSpec(NamedTuple):
+    """A tensor among the inputs; ``last``: channels last."""
+
+    shape: tuple[Extent, ...]
+    dtype: str
+    last: bool
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """``state``: state_dict key -> (shape, dtype, whether it is a parameter)."""
+    """The shapes over Dims; numbers among the inputs are themselves, ``state`` is by the key of the state_dict."""
 
-    inputs: tuple[Given, ...]
-    state: Mapping[str, tuple[tuple[Extent, ...], str, bool]]
+    inputs: tuple[Union[InputSpec, bool, int, float], ...]
+    state: Mapping[str, StateSpec]
     outputs: tuple[OutputSpec, ...]
-
-
-@dataclass(frozen=True)
-class Observation:
-    """One run at concrete ``sizes``."""
-
-    sizes: Sizes
-    inputs: tuple[Any, ...]
-    outputs: tuple[tuple[tuple[int, ...], str, bool], ...]
-    state: Mapping[str, tuple[tuple[int, ...], str, bool]]
 
 
 def infer(module: TaskModule) -> Shapes:
@@ -53,7 +47,8 @@ def infer(module: TaskModule) -> Shapes:
     # default sizes may be large: with Dims they run only without memory
     seen = observe(module, module.default_sizes(), real=not module.dims)
     if seen is not None and not module.dims:
-        return Shapes(tuple(_fixed(v) for v in seen.inputs), seen.state, tuple(OutputSpec(*o) for o in seen.outputs))
+        inputs = tuple(InputSpec(*v) if isinstance(v, Observed) else v for v in seen.inputs)
+        return Shapes(inputs, seen.state, tuple(OutputSpec(*o) for o in seen.outputs))
     if module.listed and module.needs_values:
         raise TaskError("The reference needs values, and those of listed cases are known at their own sizes only.", "")
     first: TaskError | None = None
@@ -92,170 +87,19 @@ def _fitted(runs: Sequence[Observation], module: TaskModule) -> Shapes:
     base, dims = runs[0], module.dims
     names = dict(enumerate(p.name for p in module.parameters()))
     _same_structure(runs)
-    inputs: list[Given] = []
+    inputs: list[InputSpec | bool | int | float] = []
     for i, value in enumerate(base.inputs):
-        if not _is_shaped(value):
+        if not isinstance(value, Observed):
             inputs.append(value)
             continue
-        shapes = [run.inputs[i][0] for run in runs]
-        inputs.append((_fit_shape(names.get(i, f"argument {i}"), shapes, runs, dims, _APART), value[1], False))
+        shapes = [tensor.shape for run in runs if isinstance(tensor := run.inputs[i], Observed)]
+        shape = _fit_shape(names.get(i, f"argument {i}"), shapes, runs, dims, _SEPARATE_DIM)
+        inputs.append(InputSpec(shape, value.dtype, False))
     outputs = tuple(
-        OutputSpec(_fit_shape(f"output {i}", [run.outputs[i][0] for run in runs], runs, dims, _RULE), dtype)
-        for i, (_, dtype, _) in enumerate(base.outputs)
+        OutputSpec(_fit_shape(f"output {i}", [run.outputs[i].shape for run in runs], runs, dims, _RULE), output.dtype)
+        for i, output in enumerate(base.outputs)
     )
     return Shapes(tuple(inputs), base.state, outputs)
-
-
-def accepts(module: TaskModule, sizes: Mapping[str, int], outputs: Sequence[OutputSpec]) -> bool:
-    """Does the task run at ``sizes`` with its stated ``outputs``? (Some tasks need multiples of a number, and a row of
-    one element has no second half.)"""
-    at = {**module.default_sizes(), **sizes}
-    try:
-        seen = observe(module, at)
-    except TaskError:
-        return False
-    return [shape for shape, *_ in seen.outputs] == [output.extents(at) for output in outputs]
-
-
-@overload
-def observe(module: TaskModule, sizes: Sizes) -> Observation: ...
-@overload
-def observe(module: TaskModule, sizes: Sizes, real: bool) -> Observation | None: ...
-def observe(module: TaskModule, sizes: Sizes, real: bool = True) -> Observation | None:
-    """Run the reference once at ``sizes``: without memory if values are not needed, else for real.
-
-    Without ``real``, returns None if a real run is needed."""
-    seen = None if module.needs_values else _observe_fake(module, sizes)
-    if seen is not None or not real:
-        return seen
-    cases = module.listed
-    if cases and cases.bytes[cases.main] > _MOST_REAL:
-        raise TaskError(
-            f"The reference needs values, and those of case {cases.main} take {cases.bytes[cases.main] / 1e9:.0f} GB.",
-            f"Choose a smaller case, for example {CHOSEN} = 0 in the task's text.",
-        )
-    module.needs_values = True
-    try:
-        return _observe_real(module, sizes)
-    except TaskError as error:
-        if module.numpy or not isinstance(error.__cause__, (TypeError, AttributeError)):
-            raise
-        # a NumPy reference whose inputs() returns tensors
-        module.numpy = True
-        try:
-            return _observe_real(module, sizes)
-        except TaskError:
-            module.numpy = False
-            raise error from None
-
-
-def _observe_fake(module: TaskModule, sizes: Sizes) -> Observation | None:
-    import torch
-
-    from kernellab.task.faking import without_memory
-    from kernellab.task.values import seeded
-
-    def run() -> Observation | None:
-        with seeded(0):
-            inputs = module.raw_inputs(sizes)
-            if any(is_array(v) and not isinstance(v, torch.Tensor) for v in inputs):
-                module.numpy = module.needs_values = True
-                return None
-            return _run(module, sizes, inputs)
-
-    try:
-        return without_memory(run)
-    except TaskError as error:
-        if _needs_values(error.__cause__):
-            return None
-        raise
-
-
-def _observe_real(module: TaskModule, sizes: Sizes) -> Observation:
-    import torch
-
-    from kernellab.task.values import as_tensor, seeded
-
-    with seeded(0), torch.no_grad():
-        return _run(module, sizes, [as_tensor(v) for v in module.raw_inputs(sizes)])
-
-
-def _run(module: TaskModule, sizes: Sizes, inputs_given: list[Any]) -> Observation:
-    import torch
-
-    model = module.new_model() if module.form is TaskForm.KERNELBENCH else None
-    state = model.state_dict() if model is not None else {}
-    learnt = {name for name, _ in model.named_parameters(remove_duplicate=False)} if model is not None else set()
-    count = len(module.placed())
-    _fit_arity(module, count, model)
-    args = [*inputs_given, *(p.default for p in module.trailing_scalars(count)), *state.values()]
-    # shapes are taken before the call: a reference may change its arguments in place
-    inputs = tuple((*_shaped(v), _is_last(v)) if is_array(v) else v for v in inputs_given)
-    # NumPy's writes do not change a tensor's version; its runs are real and small
-    copies = [a.clone() if module.numpy and isinstance(a, torch.Tensor) else None for a in args]
-    versions = {i: a._version for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
-    result = module.call(args, model)
-    changed = {i for i, version in versions.items() if args[i]._version != version}
-    changed |= {i for i, copy in enumerate(copies) if copy is not None and not torch.equal(copy, args[i])}
-    module.mutates = module.mutates or bool(changed)
-    inputs_only = range(len(args) - len(state))
-    module.written = tuple(sorted({*module.written, *(i for i in changed if i in inputs_only)}))
-    outputs = module.flatten(result)
-    return Observation(
-        dict(sizes),
-        inputs,
-        tuple((*_shaped(o), _is_last(o)) for o in outputs),
-        {k: (tuple(v.shape), dtype_name(v.dtype), k in learnt) for k, v in state.items()},
-    )
-
-
-def _fit_arity(module: TaskModule, count: int, model: Any) -> None:
-    import inspect
-
-    function = model.forward if model is not None else module.namespace["reference"]
-    what = "Model.forward" if model is not None else "reference"
-    parameters = list(inspect.signature(function).parameters.values())
-    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
-        return
-    needed = [p for p in parameters if p.default is inspect.Parameter.empty and p.kind is not p.VAR_KEYWORD]
-    if not len(needed) <= count <= len(parameters):
-        names = ", ".join(p.name for p in parameters)
-        raise TaskError(
-            f"The inputs are {count} and {what} takes {len(needed)} ({names}).",
-            "Give one value for each of its arguments, in order.",
-        )
-
-
-def _needs_values(error: BaseException | None) -> bool:
-    """Did the run fail because fake tensors have no values (or no kernel), and not because of the task?"""
-    while error is not None:
-        if type(error).__name__ in (
-            "DataDependentOutputException",
-            "DynamicOutputShapeException",
-            "UnsupportedFakeTensorException",
-            "UnsupportedOperatorException",
-            "UnsupportedMutationAliasingException",
-            "GuardOnDataDependentSymNode",
-        ):
-            return True
-        if any(word in str(error) for word in ("FakeTensor", "fake tensor", "meta tensor", ".numpy()")):
-            return True
-        if isinstance(error, (TypeError, AttributeError)) and "numpy" in _raising_file(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _raising_file(error: BaseException) -> str:
-    trace, file = error.__traceback__, ""
-    while trace:
-        file = trace.tb_frame.f_code.co_filename
-        trace = trace.tb_next
-    return file
-
-
-#: most bytes of a listed case's inputs that are drawn to find its shapes
-_MOST_REAL = 1 << 30
 
 
 # -- sizes to observe --------------------------------------------------------------------------------------------------
@@ -276,25 +120,32 @@ def _grown(module: TaskModule) -> list[Observation]:
     return [observe(module, s) for s in scaled if all(d.min <= s[d.name] <= d.max for d in module.dims)]
 
 
+class _Place(NamedTuple):
+    """A dimension of an output."""
+
+    output: int
+    axis: int
+
+    def extent(self, run: Observation) -> int:
+        return run.outputs[self.output].shape[self.axis]
+
+
 def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[Observation]:
     """Return runs on both sides of the next two steps of each output extent that grows by steps (number of windows),
     which determine its stride and start; none if all extents are polynomials, if the task does not run at all sizes
     between, and for listed cases."""
     names, base = [d.name for d in module.dims], runs[-1].sizes
     _same_structure(runs)
-    places = [(i, axis) for i, (shape, *_) in enumerate(runs[0].outputs) for axis in range(len(shape))]
-    stepped = [
-        (i, axis) for i, axis in places
-        if is_stepped([r.outputs[i][0][axis] for r in runs], [r.sizes for r in runs], names)
-    ]  # fmt: skip
+    places = [_Place(i, axis) for i, output in enumerate(runs[0].outputs) for axis in range(len(output.shape))]
+    stepped = [p for p in places if is_stepped([p.extent(r) for r in runs], [r.sizes for r in runs], names)]
     if module.listed or not stepped:
         return []
     more: dict[tuple[str, int], Observation] = {}
 
-    def extent_at(dim: Dim, size: int, place: tuple[int, int]) -> int:
+    def extent_at(dim: Dim, size: int, place: _Place) -> int:
         if (dim.name, size) not in more:
             more[dim.name, size] = observe(module, {**base, dim.name: size})
-        return more[dim.name, size].outputs[place[0]][0][place[1]]
+        return place.extent(more[dim.name, size])
 
     try:
         for dim, place in product(module.dims, stepped):
@@ -359,26 +210,26 @@ def _ladder(dim: Dim, step: int, position: int, count: int) -> list[int]:
 
 
 def _same_structure(runs: Sequence[Observation]) -> None:
+    """Raise TaskError if more than extents differ between the runs."""
     base = runs[0]
     for run in runs[1:]:
-        same = (
-            len(run.inputs) == len(base.inputs)
-            and len(run.outputs) == len(base.outputs)
-            and all(len(a[0]) == len(b[0]) and a[1] == b[1] for a, b in zip(run.outputs, base.outputs, strict=True))
-            and all(
-                _is_shaped(a) == _is_shaped(b) and (not _is_shaped(a) or (len(a[0]) == len(b[0]) and a[1] == b[1]))
-                for a, b in zip(run.inputs, base.inputs, strict=True)
-            )
-        )
-        if not same:
+        if any(
+            [_form(value) for value in these] != [_form(value) for value in those]
+            for these, those in ((run.inputs, base.inputs), (run.outputs, base.outputs))
+        ):
             raise TaskError(
                 f"Number, rank or dtype of the task's tensors change between the sizes {base.sizes} and {run.sizes}.",
                 "Keep them the same at all sizes, and let only extents vary.",
             )
 
 
+def _form(value: Observed | bool | int | float) -> tuple[int, str] | None:
+    """Return the rank and dtype of a tensor; None for a number."""
+    return (len(value.shape), value.dtype) if isinstance(value, Observed) else None
+
+
 #: what can be done about an extent of an argument, and of an output, that follows no rule
-_APART = "Give that extent a separate Dim, or fix it."
+_SEPARATE_DIM = "Give that extent a separate Dim, or fix it."
 _RULE = "Make it a sum, product, quotient, min or max of Dims, or fix the Dim that it comes from."
 
 
@@ -398,28 +249,3 @@ def _fit_shape(
             )
         fitted.append(expr)
     return tuple(fitted)
-
-
-# -- values ------------------------------------------------------------------------------------------------------------
-
-
-def dtype_name(dtype: Any) -> str:
-    """Return ``float32`` for torch.float32 and for NumPy's."""
-    return str(dtype).removeprefix("torch.")
-
-
-def _shaped(value: Any) -> Any:
-    return (tuple(int(n) for n in value.shape), dtype_name(value.dtype)) if is_array(value) else value
-
-
-def _is_last(value: Any) -> bool:
-    # complex numbers are pairs, along the last dimension
-    return hasattr(value, "movedim") and not value.is_complex() and channels_last(value)
-
-
-def _is_shaped(value: Any) -> bool:
-    return isinstance(value, tuple)
-
-
-def _fixed(value: Any) -> Given:
-    return value  # type: ignore[no-any-return]

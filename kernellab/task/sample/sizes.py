@@ -9,7 +9,7 @@ from math import prod, sqrt
 from kernellab.errors import TaskError
 from kernellab.task.dims import Dim, extent
 from kernellab.task.formula import Formula, read
-from kernellab.task.shapes import accepts
+from kernellab.task.observe import accepts
 from kernellab.task.task import Arg, OutputSpec, Task
 
 #: largest tensor, in elements, for edge sizes and audits
