@@ -27,7 +27,8 @@ from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES, item_bytes
 from kernellab.designer.ir.expr import Attend, Axis, Expr, LogSum, Op, walk
-from kernellab.designer.passes.attention import Roles, Scaled, first_key, last_key, roles, scaled
+from kernellab.designer.passes.attention import Roles, roles
+from kernellab.designer.passes.masks import Scaled, first_key, last_key, scaled
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
 
@@ -256,10 +257,9 @@ def _mask(w: Writer, a: _Attention, name: str, plain: Scaled, full: tuple[Axis, 
     elif plain.last is not None and len(tests) == 1 and r.row in w.t.blocks:
         first = plus(w.vars[r.row], plain.last + 1)
     elif plain.band is not None and len(tests) == 1 and r.row in w.t.blocks:
-        before, last = plain.band
-        end = plus(plus(w.vars[r.row], w.extent(r.row)), before - 1)
+        end = plus(plus(w.vars[r.row], w.extent(r.row)), plain.band.first - 1)
         left = Binary("<", w.vars[r.keys], end)
-        right = Binary(">", plus(w.vars[r.keys], w.extent(r.keys)), plus(w.vars[r.row], last + 1))
+        right = Binary(">", plus(w.vars[r.keys], w.extent(r.keys)), plus(w.vars[r.row], plain.band.last + 1))
         body.append(guarded(Binary("or", left, right), [masked]))
         return
     else:

@@ -12,8 +12,8 @@ from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Chain, Expr, Inner, Iota, Ix, Op, walk
 from kernellab.designer.ir.expr import Num as Number
-from kernellab.designer.passes.attention import scaled
 from kernellab.designer.passes.chains import Roles, first_of, last_of, roles
+from kernellab.designer.passes.masks import scaled
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt
 from kernellab.sketch.syntax.tree import Expr as Node
 

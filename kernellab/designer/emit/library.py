@@ -14,7 +14,7 @@ from kernellab.designer.frontend.recurrent import Recurrence
 from kernellab.designer.graph.library import CallKind, LibraryCall, Operand, attention_told
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.steps.loops import Made, Steps
+from kernellab.designer.steps.loops import LoopResult, Steps
 from kernellab.errors import DesignError
 from kernellab.sketch.program.aten import read_call, symbols_of
 from kernellab.sketch.program.library import ATEN, LIBRARY, PREFIX
@@ -114,12 +114,12 @@ def with_calls(
         if tensor in placed or tensor not in b.calls:
             return
         entry = b.calls[tensor]
-        if isinstance(entry, (Recurrence, Made)):
-            by = entry.by if isinstance(entry, Made) else entry
-            placed.update(by.made)
-            for each in sorted(by.reads):
+        if isinstance(entry, (Recurrence, LoopResult)):
+            launch = entry.loop if isinstance(entry, LoopResult) else entry
+            placed.update(launch.written)
+            for each in sorted(launch.reads):
                 place(each)
-            sketches.append(steps(by, titles.fresh(f"{task.name}_{TITLE}"), roles))
+            sketches.append(steps(launch, titles.fresh(f"{task.name}_{TITLE}"), roles))
             return
         assert isinstance(entry, LibraryCall), entry
         placed.add(tensor)

@@ -48,7 +48,7 @@ def steps_sketch(
     """
     task_names = {*(a.name for a in task.args), *(d.name for d in task.dims)}
     halves = () if k.halves is None else (k.halves.low, k.halves.columns, k.halves.rows)
-    tensors = {*roles, *k.made, *k.starts, *k.gates, k.weights, k.bias, k.below, *halves}
+    tensors = {*roles, *k.written, *k.starts, *k.gates, k.weights, k.bias, k.below, *halves}
     names = Names({*RESERVED, *DTYPES, *task_names, *tensors})
     lines = _Steps(k, t, names).lines(name, tunables, roles, task)
     template = Template("\n".join(lines) + "\n")
@@ -86,9 +86,9 @@ class _Steps:
         self.state_part = f"{self.layer} * 2 + 1" if k.stack else self.layer
         # index ranges: a program's rows, a block of columns in all layers and in its own, a block of summed elements
         self.rows, self.summed = f"{self.row}:{self.row}+{t.rows}", f"{self.at}:{self.at}+{t.summed}"
-        self.columns = f"{self.col}:{self.col}+{t.made}"
+        self.columns = f"{self.col}:{self.col}+{t.columns}"
         within = f"{self.col} % {k.width}"
-        self.layer_columns = f"{within}:{within}+{t.made}" if self.several else self.columns
+        self.layer_columns = f"{within}:{within}+{t.columns}" if self.several else self.columns
 
     def lines(self, name: str, tunables: Iterable[str], roles: Mapping[str, str | None], task: Task) -> list[str]:
         """Return the whole sketch's lines."""
@@ -111,7 +111,7 @@ class _Steps:
             *_indented(2, [*([] if several else first_scale), f"for {self.step} in range({k.steps}):"]),
             *_indented(3, [] if several else scale),
             *_indented(3, ['@llm_hint("team")'] if t.team else []),
-            *_indented(3, [f"for {self.col} in range(0, {k.shape[2]}, {t.made}):"]),
+            *_indented(3, [f"for {self.col} in range(0, {k.shape[2]}, {t.columns}):"]),
             *_indented(4, [*first_scale, *scale] if several else []),
             *_indented(4, self._block()),
             "}",
@@ -132,7 +132,7 @@ class _Steps:
             dtypes = dict.fromkeys((k.weights, k.halves.low), "f16")
         shapes |= {bias: f"{layers}{count}, {k.width}" for bias in (k.bias, k.below) if bias}
         shapes |= dict.fromkeys(k.starts, f"{k.layers}, {k.rows}, {k.width}")
-        shapes |= dict.fromkeys(k.made, f"{ends}, {k.shape[2]}")
+        shapes |= dict.fromkeys(k.written, f"{ends}, {k.shape[2]}")
         return [
             f"{tensor}[{shape}]: {dtypes.get(tensor, self.dtype)}{_role(roles.get(tensor, 'temp'))};"
             for tensor, shape in shapes.items()
@@ -158,7 +158,7 @@ class _Steps:
             products = self._products()
         else:
             products = self._products_of_halves(f"{part}{self.summed}", "state_before", "scale", "sum")
-        stored = zip(("state", "cell")[: len(k.made)], k.made, strict=True)
+        stored = zip(("state", "cell")[: len(k.written)], k.written, strict=True)
         return [
             *(self._accumulator(f"sum_{g}", self.dtype) for g in self.gates),
             f"for {self.at} in range(0, {k.width}, {t.summed}):",
@@ -183,14 +183,14 @@ class _Steps:
 
     def _accumulator(self, tile: str, dtype: str) -> str:
         hint = '["fastest", "accumulator", "init_zero"]'
-        return f"${tile} = alloc([{self.t.rows}, {self.t.made}], {dtype}, llm_hint={hint})"
+        return f"${tile} = alloc([{self.t.rows}, {self.t.columns}], {dtype}, llm_hint={hint})"
 
     def _state_before(self, n: int, columns: str, first_columns: str, tile: str) -> list[str]:
         """Return the loads of the ``n``-th state of the previous step into ``tile``; at the first step, of the given
         one, whose columns are ``first_columns``."""
         k = self.k
         return [
-            f"load({k.made[n]}[{self._place(f'{self.step}-1', columns)}] -> ${tile})",
+            f"load({k.written[n]}[{self._place(f'{self.step}-1', columns)}] -> ${tile})",
             f"load({k.starts[n]}[{self.layer}, {self.rows}, {first_columns}] -> ${tile}_first)",
             f"${tile} = where({self.layer_step} < 1, ${tile}_first, ${tile})",
         ]
@@ -210,7 +210,7 @@ class _Steps:
             now = f"{k.steps} - 1 - {self.step}" if backwards else self.step
             start = f"{self.col} - {n * int(k.width)}" if n else self.col  # type: ignore[arg-type]
             tile = f"$in_{g}_{n}" if n else f"$in_{g}"
-            lines.append(f"load({tensor}[{self._place(now, f'{g}, {start}:{start}+{self.t.made}')}] -> {tile})")
+            lines.append(f"load({tensor}[{self._place(now, f'{g}, {start}:{start}+{self.t.columns}')}] -> {tile})")
             lines += [f"$in_{g} = $in_{g} + {tile}"] if n else []
         if k.below:
             lines += [
@@ -275,7 +275,7 @@ class _Steps:
             *(self._accumulator(f"below_{g}", "f32") for g in self.gates),
             f"for {self.at} in range(0, {k.width}, {t.summed}):",
             *_indented(1, [
-                f"load({k.made[0]}[{self._place(f'{self.step}-1', f'{start}:{start}+{t.summed}')}] -> $lower)",
+                f"load({k.written[0]}[{self._place(f'{self.step}-1', f'{start}:{start}+{t.summed}')}] -> $lower)",
                 *self._products_of_halves(weights_rows, "lower", "lower_scale", "below"),
             ]),
             *self._unscaled("below", "lower_scale", f"{self.layer} * 2, "),

@@ -27,7 +27,12 @@ def summed(b: Builder, ref: Any, dims: Sequence[int], index: Index) -> Expr | No
 
     ``index`` has the rank of ``ref``; its entries at ``dims`` are ignored. Extents must be fixed.
     """
-    if not b.algebra or not dims or not isinstance(ref, Ref) or not all(isinstance(e, int) for e in b.shape(ref)):
+    if (
+        not b.options.algebra
+        or not dims
+        or not isinstance(ref, Ref)
+        or not all(isinstance(e, int) for e in b.shape(ref))
+    ):
         return None
     if not aten.is_float(b.dtype(ref)) or not all(index[d].plain for d in range(len(index)) if d not in dims):
         return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from kernellab.capture import Graph, Node, Ref, Sym
@@ -38,6 +39,31 @@ class StoredCall(Protocol):
         ...
 
 
+class StackedParts(Protocol):
+    """A tensor of concatenated parts; see :class:`kernellab.designer.graph.stacks.Stack`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def places(self) -> Mapping[str, range]: ...
+
+    @property
+    def shape(self) -> tuple[Extent, ...]: ...
+
+    @property
+    def copied(self) -> frozenset[str]: ...
+
+    @property
+    def joins(self) -> Mapping[str, range]: ...
+
+    @property
+    def size(self) -> Extent: ...
+
+
 @dataclass(frozen=True)
 class Stored:
     """A value written to the temporary tensor ``name`` before the launches that read it."""
@@ -68,6 +94,32 @@ def _grows(extent: Term) -> bool:
     return extent.op in ("+", "*", "min", "max") and not negative and all(map(_grows, extent.args))
 
 
+@dataclass(frozen=True)
+class BuildOptions:
+    """What a schedule allows the rules of operations, and what the chip supports."""
+
+    #: sums of a product may be computed from sums of its factors
+    algebra: bool = True
+    #: a scatter may write to the same index several times
+    repeated_writes: bool = False
+    #: factors of a product may be stored although nothing else requires it
+    stores_factors: bool = False
+    #: a convolution with at most this many (input channel, output channel) pairs is summed directly
+    direct_pairs: int = 0
+    #: float32 products may be computed from float16 products
+    halves: bool = False
+    #: tensor cores multiply narrow floats without conversion
+    narrow_products: bool = False
+    #: a copy engine fills the tiles of products
+    copy_engine: bool = False
+    #: length of the longest row that one program sorts; 0: no limit
+    longest_sort: int = 0
+    #: expected Dims, used to estimate a CPU's products; None on a GPU, where only fixed extents are used
+    sizes: Mapping[str, int] | None = None
+    #: the largest value of each Dim
+    most: Mapping[str, int] = field(default_factory=dict)
+
+
 class Builder:
     """Builds the values of a graph's nodes at given indices.
 
@@ -81,41 +133,15 @@ class Builder:
         graph: Graph,
         task_name: str,
         handlers: Mapping[str, Handler],
+        options: BuildOptions,
         stops: frozenset[str] = frozenset(),
         library: frozenset[str] = frozenset(),
         call: Callable[[Builder, Ref, str], StoredCall] | None = None,
-        algebra: bool = True,
-        repeats: bool = False,
-        stacks: Sequence[Any] = (),
-        apart: bool = False,
-        few: int = 0,
-        halves: bool = False,
-        narrow: bool = False,
-        engine: bool = False,
-        longest: int = 0,
-        sizes: Mapping[str, int] | None = None,
-        most: Mapping[str, int] | None = None,
+        stacks: Sequence[StackedParts] = (),
     ) -> None:
-        #: length of the longest row that one program sorts; 0: no limit
-        self.longest = longest
-        self._most = most or {}
-        #: expected Dims, used to estimate a CPU's products; on a GPU only fixed extents are used
-        self.sizes = sizes
+        self.graph, self.task_name, self.handlers, self.options, self._call = graph, task_name, handlers, options, call
         #: whether factors of a product may be stored although nothing else requires it
-        self.apart = apart
-        #: whether float32 products may be computed from float16 products
-        self.halves = halves
-        #: whether tensor cores multiply narrow floats without conversion
-        self.narrow = narrow
-        #: whether a copy engine fills the tiles of products
-        self.engine = engine
-        #: a convolution with at most this many (input channel, output channel) pairs is summed directly
-        self.few = few
-        #: whether a scatter may write to the same index several times
-        self.repeats = repeats
-        #: whether sums of a product may be computed from sums of its factors
-        self.algebra = algebra
-        self.graph, self.task_name, self.handlers, self._call = graph, task_name, handlers, call
+        self.stores_factors = options.stores_factors
         #: nodes whose values are stored and read from their tensors
         self.stops = stops | library
         #: nodes that the library computes, and its calls by the tensor that each writes
@@ -129,15 +155,19 @@ class Builder:
         #: names of the numbers of steps, from 0, of the loops that are built
         self.steps: set[str] = set()
         self.inputs = {i.name: i for i in graph.inputs}
-        #: nodes stored by separate launches (windows read them) and their tensors, in the order they are needed
+        #: values stored by separate launches, in the order in which they are needed
         self.cuts: list[Stored] = []
-        self._stored: dict[Any, str] = {}
+        #: tensors of the stored values, by a Ref or by what the rule of an operation calls a value of its own
+        self.stored_names: dict[Any, str] = {}
         #: tensors of library results that are written directly as outputs of the graph
         self.named: dict[Any, str] = {}
+        #: parts of stacks that are written into their tensor
         self._written: set[Ref] = set()
         self._rows: dict[tuple[Ref, int], Axis] = {}
-        self._pool: dict[Any, list[Axis]] = {}
-        self._memo: dict[Any, Expr] = {}
+        #: the axes of each extent, in the order in which dimensions of a shape take them
+        self._pool: dict[extents.Product, list[Axis]] = {}
+        #: values by Ref and index
+        self._memo: dict[tuple[Ref, Index], Expr] = {}
 
     # -- axes
 
@@ -254,9 +284,8 @@ class Builder:
                 return Num(constant.item(), self.inputs[ref.name].dtype)
             return self._table(constant, index, self.inputs[ref.name].dtype)
         node = self.nodes[ref.name]
-        base = node.op.split(".")[1]
-        handler = self.handlers.get(base)
-        if handler is None or not node.op.startswith("aten."):
+        handler = self.handlers.get(node.aten)
+        if handler is None:
             raise self.refuse(node, f"the operator {'.'.join(node.op.split('.')[:2])} has no rule")
         try:
             return handler(self, node, index, ref.item or 0)
@@ -304,45 +333,48 @@ class Builder:
         refs = [ref.name for node in self.graph.nodes for ref in node.refs()]
         return (refs + [ref.name for ref in self.graph.outputs]).count(name)
 
-    @property
-    def stored_names(self) -> dict[Any, str]:
-        """Names of the stored tensors, by key."""
-        return self._stored
-
     def stored(self, ref: Ref) -> str:
         """Return a temporary tensor that holds ``ref``, for a reader that needs it stored, such as a window over it."""
-        if ref.name in self.library and ref not in self._stored:
+        if ref.name in self.library and ref not in self.stored_names:
             assert self._call is not None
             name = self._tensor_name(ref)
-            self._stored[ref] = name
+            self.stored_names[ref] = name
             self.calls[name] = self._call(self, ref, name)
-        if ref not in self._stored:
+        if ref not in self.stored_names:
             # separate axes: the output's axes may be split where these are not
             index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
             value = self.value(ref, index) if ref.name in self.stacks else self._value(ref, index)
-            if ref not in self._stored and (own := self._held(ref, index, value)):
-                self._stored[ref] = own
-            if ref not in self._stored:  # a scan may have stored itself while its argument was read
+            if ref not in self.stored_names and (tensor := self._tensor_as_it_is(ref, index, value)):
+                self.stored_names[ref] = tensor
+            if ref not in self.stored_names:  # a scan may have stored itself while its argument was read
                 self.store(ref, index, value, self.shape(ref))
-        return self._stored[ref]
+        return self.stored_names[ref]
 
-    def _held(self, ref: Ref, index: Index, value: Expr) -> str:
+    def _tensor_as_it_is(self, ref: Ref, index: Index, value: Expr) -> str:
         """Return the tensor that holds all of ``ref`` as it is, since its operation has stored its result; "" if there
         is none. The tensor then serves every launch; an output has its own."""
         if not isinstance(value, Leaf) or value.index != index or value.dtype != self.dtype(ref) or ref in self.named:
             return ""
-        own = [at for at, c in enumerate(self.cuts) if c.name == value.tensor]
-        shape = self.cuts[own[0]].shape if len(own) == 1 else ()
+        writers = [at for at, c in enumerate(self.cuts) if c.name == value.tensor]
+        shape = self.cuts[writers[0]].shape if len(writers) == 1 else ()
         if len(shape) != len(index) or not all(map(extents.same, shape, self.shape(ref))):
             return ""
-        self.cuts[own[0]] = replace(self.cuts[own[0]], serves=False)
+        self.cuts[writers[0]] = replace(self.cuts[writers[0]], serves=False)
         return value.tensor
 
-    def stop(self, ref: Ref, seen: Sequence[Ref] = ()) -> None:
-        """Read the value of ``ref`` from a separate tensor from here on, also through ``seen``, which holds views of
-        it."""
+    def stop(self, ref: Ref, views: Sequence[Ref] = ()) -> None:
+        """Read the value of ``ref`` from a separate tensor from here on, also through ``views`` of it."""
         self.stops |= {ref.name}
-        self._memo = {key: value for key, value in self._memo.items() if key[0] != ref and key[0] not in seen}
+        self._memo = {(r, index): value for (r, index), value in self._memo.items() if r != ref and r not in views}
+
+    @contextmanager
+    def factors_on_chip(self) -> Iterator[None]:
+        """While active, no factor of a product is stored for the product alone."""
+        before, self.stores_factors = self.stores_factors, False
+        try:
+            yield
+        finally:
+            self.stores_factors = before
 
     def _piece(self, ref: Ref, index: Index) -> Leaf:
         """Return a part of a stack at ``index``; the launch that computes it writes it into the stacked tensor."""
@@ -359,9 +391,9 @@ class Builder:
     def stack_tensor(self, node: str) -> str:
         """Return the tensor of a stack. All of its parts are written before it is read as a whole."""
         key = (node, "parts")
-        if key not in self._stored:
-            self._stored[key] = self._tensor_name(key)
-        return self._stored[key]
+        if key not in self.stored_names:
+            self.stored_names[key] = self._tensor_name(key)
+        return self.stored_names[key]
 
     def whole_stack(self, node: Node) -> str:
         """Return the tensor that holds the concatenation ``node``, with all of its parts written."""
@@ -373,7 +405,7 @@ class Builder:
                 self.value(part, self.axes_for(self.shape(part)))
         return self.stack_tensor(stack.name)
 
-    def _copy(self, part: Ref, stack: Any) -> None:
+    def _copy(self, part: Ref, stack: StackedParts) -> None:
         """Write a part of a stack to its position, in addition to its own tensor."""
         if part in self._written:
             return
@@ -406,25 +438,25 @@ class Builder:
         self, key: Any, index: Index, value: Expr, shape: tuple[Extent, ...], purpose: Purpose = Purpose.VALUE
     ) -> str:
         """Return a temporary tensor of ``shape`` with ``value`` at ``index``, created once per ``key``."""
-        if key not in self._stored:
-            name = self._stored[key] = self._tensor_name(key)
+        if key not in self.stored_names:
+            name = self.stored_names[key] = self._tensor_name(key)
             dtype = self.dtype(key) if isinstance(key, Ref) else ""
             serves = not isinstance(key, Ref)
             self.cuts.append(Stored(name, index, value, shape, serves=serves, dtype=dtype, purpose=purpose))
-        return self._stored[key]
+        return self.stored_names[key]
 
     def kept(self, key: str, index: Index, value: Expr, shape: tuple[Extent, ...], joins: bool = False) -> str:
         """Like :meth:`store`, for readers that may read the tensor in any view."""
-        if key not in self._stored:
-            self._stored[key] = self._tensor_name((key,))
-            self.cuts.append(Stored(self._stored[key], index, value, shape, joins=joins, dtype=value.dtype))
-        return self._stored[key]
+        if key not in self.stored_names:
+            self.stored_names[key] = self._tensor_name((key,))
+            self.cuts.append(Stored(self.stored_names[key], index, value, shape, joins=joins, dtype=value.dtype))
+        return self.stored_names[key]
 
     def _tensor_name(self, key: Any) -> str:
         if key in self.named:
             return self.named[key]
         base = key.name if isinstance(key, Ref) else "_".join(map(str, key))
-        used_names = {*self.nodes, *self.inputs} - {base} | set(self._stored.values())
+        used_names = {*self.nodes, *self.inputs} - {base} | set(self.stored_names.values())
         name = f"{base}_all" if isinstance(key, Ref) else base
         while name in used_names:
             name += "_"
@@ -440,65 +472,19 @@ class Builder:
 
     def expected(self, extent: Extent) -> int | None:
         """Return the extent as a number, either fixed or from the expected sizes; None if there is no estimate."""
-        if isinstance(extent, int) or self.sizes is None:
+        if isinstance(extent, int) or self.options.sizes is None:
             return extent if isinstance(extent, int) else None
-        return extents.value(extent, self.sizes)
+        return extents.value(extent, self.options.sizes)
 
     def largest(self, extent: Extent) -> int:
         """Return an upper bound of the extent; one that may decrease as a size grows is bounded only by memory."""
-        return extents.value(extent, self._most) if _grows(extent) else 1 << 31
+        return extents.value(extent, self.options.most) if _grows(extent) else 1 << 31
 
     def tensor(self, ref: Ref) -> str:
         """Return the tensor of a ref for which :meth:`is_stored` holds."""
         return ref.name if ref.name in self.inputs and self.is_stored(ref) else self.stored(ref)
 
     # -- shapes
-
-    def regroup(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
-        """Return the index into ``shape`` of the element at ``index``, both row-major: a reshape, inverted."""
-        queue: list[Axis] = []
-        fixed = [ix for ix, e in zip(index, node.shape, strict=True) if not _whole(ix, e)]
-        if fixed:
-            return self._regroup_offset(node, index, shape)
-        for ix in index:
-            queue += ix.leaves()
-        result = []
-        for extent in shape:
-            result.append(Ix(tuple(self.take_axes(node, queue, extent))))
-        return tuple(result)
-
-    def _regroup_offset(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
-        """A reshape that keeps each dimension with an offset unchanged; it may add or remove dimensions of extent 1."""
-        result: list[Ix] = []
-        remaining = [(ix, e) for ix, e in zip(index, node.shape, strict=True) if e != 1]
-        for extent in shape:
-            if extent == 1:
-                result.append(Ix())
-            elif remaining and extents.same(remaining[0][1], extent):
-                result.append(remaining.pop(0)[0])
-            else:
-                result.append(self._merged(node, remaining, extent))
-        if remaining:
-            raise self.refuse(node, "a reshape of a sliced or flipped tensor")
-        return tuple(result)
-
-    def _merged(self, node: Node, kept: list[tuple[Ix, Extent]], extent: Extent) -> Ix:
-        """Merge the first entries of ``kept`` into one index of ``extent``: heads 3 to 5 of a width are an offset of
-        whole heads."""
-        queue: list[Axis] = []
-        merged_size: Extent = 1
-        offset: Extent = 0
-        while kept and not extents.same(merged_size, extent):
-            ix, size = kept[0]
-            if not (_whole(ix, size) or (merged_size == 1 and ix.sign == 1 and ix.win is None and ix.at is None)):
-                break
-            kept.pop(0)
-            queue += ix.leaves()
-            offset = ix.offset if merged_size == 1 else 0 if offset == 0 else extents.times([offset, size])
-            merged_size = extents.times([merged_size, size])
-        if not extents.same(merged_size, extent):
-            raise self.refuse(node, "a reshape of a sliced or flipped tensor")
-        return Ix(tuple(queue), offset)
 
     def take_axes(self, node: Node, queue: list[Axis], extent: Extent) -> list[Axis]:
         """Take axes with total extent ``extent`` from the front of ``queue``; an axis that is longer is split.
@@ -565,8 +551,3 @@ class Builder:
             compute = dtype if dtype == "float64" else "float32"
             return Red("sum", Op("mul", (a, b), compute, line), over.leaves(), dtype, line)
         return Dot(a, b, over, dtype, line)
-
-
-def _whole(ix: Ix, extent: Extent) -> bool:
-    """Return whether the index runs over an entire dimension of ``extent``, from its start."""
-    return ix.plain and extents.same(ix.extent, extent)

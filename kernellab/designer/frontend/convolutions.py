@@ -76,7 +76,12 @@ def _convolution(b: Builder, node: Node, index: Index, item: int) -> Expr:
         source, zeros_before = _inside_zeros(b, source)
         if zeros_before:
             numbers = replace(numbers, padding=tuple(map(operator.add, numbers.padding, zeros_before)))
-    if b.narrow and numbers.groups == 1 and not numbers.transposed and _few_positions(b, node, index, numbers):
+    if (
+        b.options.narrow_products
+        and numbers.groups == 1
+        and not numbers.transposed
+        and _few_positions(b, node, index, numbers)
+    ):
         value = _by_positions(b, node, index, source, weight, numbers)
     elif not is_plain(index, b.shape(node_ref(node)), numbers.groups, 1):
         # a reader transposes or slices it: the result is stored whole
@@ -119,7 +124,7 @@ def _as_product(
     """Return a convolution without taps as a matrix product of both factors as they are in memory; None if they are no
     matrices there. ``in_order``: the weights in the order of their tensor."""
     c, out, dtype = channels.summed, Ix(channels.out), aten.wide(node.dtype)
-    if not b.narrow or not channels.packed or numbers.groups != 1 or c is None or w.taps:
+    if not b.options.narrow_products or not channels.packed or numbers.groups != 1 or c is None or w.taps:
         return None
     if side_by_side(x, c):
         assert in_order is not None
@@ -139,13 +144,13 @@ def _weights_at(
     """Return the weights at a tap: in their own tensor, or packed so that each tap's matrix is contiguous."""
     c, group, out = channels.summed, channels.group, channels.out
     read_in_rows = _channels_contiguous(in_order, c, weight.name, numbers.kernel)
-    if in_order is not None and b.narrow and read_in_rows and side_by_side(x, c):
+    if in_order is not None and b.options.narrow_products and read_in_rows and side_by_side(x, c):
         return in_order
     if channels.packed:
         tensor = _packed(b, weight, numbers, tuple(a.extent for a in out), channels.inside)
         return Leaf(tensor, (*ks, Ix(group), Ix(out), channels.inner), b.dtype(weight))
     is_depthwise = channels.outside == channels.inside == 1 and numbers.groups > 1
-    if is_depthwise and b.narrow and side_by_side(x, group[-1]):
+    if is_depthwise and b.options.narrow_products and side_by_side(x, group[-1]):
         # each output is a sum of products in float32: convert the few weights once, not for each output
         dtype = "float32" if math.prod(numbers.kernel) <= _CONVERTED_TAPS else b.dtype(weight)
         return Leaf(_packed(b, weight, numbers, (), 1, dtype), (*ks, Ix(group), Ix(), Ix()), dtype)
@@ -269,16 +274,13 @@ def _channels(b: Builder, ix: Ix, weight: Ref, numbers: Numbers) -> _Channels:
     groups = numbers.groups
     inside, outside = (first // groups, second) if numbers.transposed else (second, first // groups)
     leaves = ix.leaves()
-    if groups == 1:
-        group, out = (), leaves
-    elif outside == 1:
-        group, out = leaves, ()
-    else:
-        if len(leaves) == 1:
-            leaves[0].split(groups, outside)
-            leaves = ix.leaves()
-        group, out = leaves[:1], leaves[1:]
-    as_matrices = inside * outside > b.few if groups == 1 else inside >= LEAST_CHANNELS
+    if groups > 1 and outside > 1 and len(leaves) == 1:
+        leaves[0].split(groups, outside)
+        leaves = ix.leaves()
+    # the axes before this one are those of the group
+    first_out = 0 if groups == 1 else len(leaves) if outside == 1 else 1
+    group, out = leaves[:first_out], leaves[first_out:]
+    as_matrices = inside * outside > b.options.direct_pairs if groups == 1 else inside >= LEAST_CHANNELS
     return _Channels(inside, outside, group, out, outside > 1 and as_matrices)
 
 

@@ -54,7 +54,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     used = frozenset(leaf for ix in index for leaf in ix.within())
     over = Ix() if k == 1 else Ix((b.pick_axis(k, set(used), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
-    if b.narrow and over.axes and any(i.dtype in _BYTES for i in b.inputs.values()):
+    if b.options.narrow_products and over.axes and any(i.dtype in _BYTES for i in b.inputs.values()):
         # try this before a factor is stored in parts: the scales of its blocks would become part of the stored values
         product = _narrow(
             b, node, *(b.value(left, (*batch, rows, over)), b.value(right, (*batch, over, cols))), over, (rows, cols)
@@ -67,7 +67,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     a, c = (rounded(value, b.dtype(ref)) for value, ref in ((a, left), (c, right)))
     dtype = aten.wide(node.dtype)
     if not aten.is_float(dtype):
-        product = _narrow(b, node, a, c, over, (rows, cols)) if b.narrow and over.axes else None
+        product = _narrow(b, node, a, c, over, (rows, cols)) if b.options.narrow_products and over.axes else None
         if product is not None:
             return product
         # tensor cores do not accumulate in 64 bits: use a sum of products
@@ -75,7 +75,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
         return aten.settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
     if not over.axes:
         return Op("mul", (a, c), dtype, node.line)
-    product = _narrow(b, node, a, c, over, (rows, cols)) if b.narrow and dtype == "float32" else None
+    product = _narrow(b, node, a, c, over, (rows, cols)) if b.options.narrow_products and dtype == "float32" else None
     return product or b.dot(a, c, over.axes[0], rows, cols, dtype, node.line)
 
 
@@ -100,16 +100,16 @@ def _narrow(b: Builder, node: Node, a: Expr, c: Expr, over: Ix, around: tuple[Ix
 
 def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
     """Mark those factors of a product for storage that its tiles would not read efficiently."""
-    if not b.apart:
+    if not b.stores_factors:
         return
     rows, summed, _, cols = (b.expected(n) or 0 for n in (*b.shape(left)[-2:], *b.shape(right)[-2:]))
     if summed < _LEAST or not (rows and cols):
         return
     for ref, others, leads in ((left, cols, True), (right, rows, False)):
-        if others >= (_REUSED if b.sizes is None else _REUSED_CPU) and ref.name in b.nodes:
+        if others >= (_REUSED if b.options.sizes is None else _REUSED_CPU) and ref.name in b.nodes:
             # on a GPU other dtypes are split on the way to tensor cores anyway
-            narrow = b.sizes is None and b.dtype(ref) in HALVES
-            reused = b.sizes is not None or (narrow and others >= _REUSED_GPU)
+            narrow = b.options.sizes is None and b.dtype(ref) in HALVES
+            reused = b.options.sizes is not None or (narrow and others >= _REUSED_GPU)
             _apart(b, ref, leads, reused, unpack=narrow and others >= _UNPACKED_ROWS)
 
 
@@ -124,7 +124,7 @@ def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None
     index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ref))
     value = b.value(ref, index)
     over, own_ix = (index[-1], index[-2]) if rows else (index[-2], index[-1])
-    costly = _cost(value, _COSTS_GPU if b.sizes is None else _COSTS) >= _COSTLY
+    costly = _cost(value, _COSTS_GPU if b.options.sizes is None else _COSTS) >= _COSTLY
     if (
         (_joined(value, own_ix, over) and b.readers(source.name) > 1)
         or (unpack and _is_unpacked(value))
@@ -154,7 +154,13 @@ def _source_of(b: Builder, ref: Ref) -> tuple[Ref, list[Ref]]:
 def _made_once(b: Builder, ref: Ref, queries: int) -> None:
     """Mark computed queries, keys or values for storage: each block of queries would recompute the keys, and the copy
     engine loads stored tensors. On an H200 normed queries and keys computed in place took 26 ms instead of 0.3."""
-    if not b.narrow or queries < _QUERIES or b.is_stored(ref) or ref.name not in b.nodes or ref.item is not None:
+    if (
+        not b.options.narrow_products
+        or queries < _QUERIES
+        or b.is_stored(ref)
+        or ref.name not in b.nodes
+        or ref.item is not None
+    ):
         return
     value = b.value(ref, tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ref)))
     if not isinstance(value, (Leaf, Num)) and b.dtype(ref) in HALVES:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
@@ -47,7 +48,7 @@ class Recurrence:
 
     ``gates`` [steps, rows, gates * width] is the inputs' share, ``weights`` [width, gates * width] those of the state,
     transposed; ``bias`` [gates * width] is "" if there is none. ``starts`` [layers, rows, width] are the first states
-    and ``made`` the states after each step, in the shape ``shape``: the output and, for an LSTM, its cells. If
+    and ``written`` the states after each step, in the shape ``shape``: the output and, for an LSTM, its cells. If
     ``backwards``, the gates are read from the last step on. ``halves``: the weights are scaled float16.
 
     Several ``layers`` have their states in one tensor, each in its own columns, and ``weights`` in several parts. Side
@@ -61,7 +62,7 @@ class Recurrence:
     weights: str
     bias: str
     starts: tuple[str, ...]
-    made: tuple[str, ...]
+    written: tuple[str, ...]
     shape: tuple[Extent, ...]
     dtype: str
     batch_first: bool
@@ -89,17 +90,43 @@ class Recurrence:
         return self.shape[2] if self.layers == 1 else int(self.shape[2]) // self.layers  # type: ignore[arg-type]
 
 
+class LayerArguments(NamedTuple):
+    """The arguments of ATen's recurrent layers, in their order."""
+
+    x: Ref
+    #: the first state; for an LSTM a list of the first state and cells
+    states: Any
+    #: for each layer and direction: of the input, of the state, and their biases
+    weights: tuple[Ref, ...]
+    has_bias: bool
+    layers: int
+    dropout: float
+    training: bool
+    bidirectional: bool
+    batch_first: bool
+
+
+def layer_arguments(node: Node) -> LayerArguments:
+    """Return the arguments of a recurrent layer's node."""
+    return LayerArguments(*node.args)
+
+
+def first_states(layer: LayerArguments) -> tuple[Ref, ...]:
+    """Return the first state and, for an LSTM, the first cells."""
+    return tuple(layer.states) if isinstance(layer.states, (tuple, list)) else (layer.states,)
+
+
 def _layer(b: Builder, node: Node, index: Index, item: int) -> Expr:
     if node.op.endswith(AT_ONCE):
         steps_launch = _at_once(b, node)
-        return Leaf(steps_launch.made[item], index, steps_launch.dtype, node.line)
+        return Leaf(steps_launch.written[item], index, steps_launch.dtype, node.line)
     steps_launch = _recurrence(b, node)
     if item == 0:
-        return Leaf(steps_launch.made[0], index, steps_launch.dtype, node.line)
+        return Leaf(steps_launch.written[0], index, steps_launch.dtype, node.line)
     rows, cols = index[1:]
     last = Ix((), extents.add(steps_launch.steps, -1))
     at = (rows, last, cols) if steps_launch.batch_first else (last, rows, cols)
-    return Leaf(steps_launch.made[item - 1], at, steps_launch.dtype, node.line)
+    return Leaf(steps_launch.written[item - 1], at, steps_launch.dtype, node.line)
 
 
 def _recurrence(b: Builder, node: Node) -> Recurrence:
@@ -113,24 +140,33 @@ def _recurrence(b: Builder, node: Node) -> Recurrence:
         steps_launch = b.calls[b.stored_names[result]]
         assert isinstance(steps_launch, Recurrence), steps_launch
         return steps_launch
-    x, hx, weights, has_bias, layers, _, _, both, batch_first = node.args
+    layer = layer_arguments(node)
     shape, dtype = b.shape(result), b.dtype(result)
-    if layers != 1 or both or len(shape) != 3 or dtype not in _DTYPES or not isinstance(shape[2], int):
+    if (
+        layer.layers != 1
+        or layer.bidirectional
+        or len(shape) != 3
+        or dtype not in _DTYPES
+        or not isinstance(shape[2], int)
+    ):
         raise b.refuse(node, f"a recurrent layer of {dtype} in {len(shape)} dimensions, or several at once")
-    x, backwards = unflipped(b.nodes, x, 1 if batch_first else 0)
-    gates = _gates(b, node, x, weights[0], weights[2] if has_bias else None)
-    starts = tuple(_tensor(b, s) for s in (hx if isinstance(hx, (tuple, list)) else (hx,)))
-    bias = _tensor(b, weights[3]) if has_bias else ""
+    x, backwards = unflipped(b.nodes, layer.x, 1 if layer.batch_first else 0)
+    gates = _gates(b, node, x, layer.weights[0], layer.weights[2] if layer.has_bias else None)
+    starts = tuple(_tensor(b, s) for s in first_states(layer))
+    bias = _tensor(b, layer.weights[3]) if layer.has_bias else ""
     state_names = tuple(f"{node.name}_{word}" for word in ("states", "cells")[: len(starts)])
     weight_shape = (shape[2], GATES[node.aten] * shape[2])
     parts: Halves | None = None
-    if b.halves and dtype == WIDE and node.aten in BOUNDED:
-        across, parts = _in_halves(b, node, weights[1], weight_shape, starts[0])
+    if b.options.halves and dtype == WIDE and node.aten in BOUNDED:
+        across, parts = _in_halves(b, node, layer.weights[1], weight_shape, starts[0])
     else:
         state_index = b.axes_for(weight_shape)
-        across = b.store((node.name, "weights"), state_index, b.value(weights[1], state_index[::-1]), weight_shape)
+        across = b.store(
+            (node.name, "weights"), state_index, b.value(layer.weights[1], state_index[::-1]), weight_shape
+        )
     steps_launch = Recurrence(
-        node.aten, (gates,), across, bias, starts, state_names, shape, dtype, bool(batch_first), (backwards,), parts,
+        node.aten, (gates,), across, bias, starts, state_names, shape, dtype, bool(layer.batch_first), (backwards,),
+        parts,
     )  # fmt: skip
     b.stored_names[result] = state_names[0]
     b.calls.update(dict.fromkeys(state_names, steps_launch))
@@ -146,7 +182,9 @@ def _in_halves(b: Builder, node: Node, weights: Ref, shape: tuple[Extent, ...], 
         down(largest(b.value(weights, (gate_columns, width)), width.leaves())),
         shape[1:],
     )
-    (rows,) = b.axes_for((b.shape(Ref(node.name, 0))[0 if node.args[-1] else 1],), frozenset(width.leaves()))
+    (rows,) = b.axes_for(
+        (b.shape(Ref(node.name, 0))[0 if layer_arguments(node).batch_first else 1],), frozenset(width.leaves())
+    )
     top: Expr = largest(Leaf(start, (Ix(), rows, width), WIDE), width.leaves())
     if node.aten not in WITHIN_ONE:
         top = Op("max", (top, Num(1.0, WIDE)), WIDE)

@@ -61,7 +61,7 @@ def _scatter(mode: str) -> Handler:
             new = compute(picked(b, value, row) if b.shape(value) else b.value(value), d)
             new = Op("add", (new, base), d, node.line) if mode == ADD and base.value else new
             return Op("where", (here, new, compute(base, d)), d, node.line)
-        if mode == ONCE and (b.repeats or reduce == "multiply"):
+        if mode == ONCE and (b.options.repeated_writes or reduce == "multiply"):
             return _found(b, node, index, dim, multiplies=reduce == "multiply")
         put = ADD if reduce == "add" else mode
         shape = b.shape(ids)
@@ -269,7 +269,7 @@ def _is_for_copy_engine(b: Builder, left: Ref, right: Ref, node: Node) -> bool:
     """Return whether a copy engine reads the product's rows and its stored matrices, and its tiles are not larger than
     the product. Its places have 32 bits."""
     summed, columns = b.shape(left)[1], node.shape[1]
-    if not b.engine or not isinstance(summed, int) or not isinstance(columns, int):
+    if not b.options.copy_engine or not isinstance(summed, int) or not isinstance(columns, int):
         return False
     whole = summed % 8 == columns % 8 == 0 and summed >= 64 and columns >= _BLOCK
     matrices = b.shape(right)

@@ -27,8 +27,14 @@ def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int
         return Num(0, "int64") if item else b.value(source, index)
     dim %= len(shape)
     length, first = shape[dim], index[dim].extent if count is None and index[dim].plain else count
-    if b.longest and isinstance(length, int) and length > b.longest and isinstance(first, int) and first > 1:
-        size = _bucket(length, first, b.longest)
+    if (
+        b.options.longest_sort
+        and isinstance(length, int)
+        and length > b.options.longest_sort
+        and isinstance(first, int)
+        and first > 1
+    ):
+        size = _bucket(length, first, b.options.longest_sort)
         if size and (down or not is_float(dtype)):
             return _of_buckets(b, node, index, item, dim, first, down, size)
         return _of_runs(b, node, index, item, dim, first, down)

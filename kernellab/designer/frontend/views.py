@@ -10,7 +10,7 @@ from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.gather import chosen, passes, picked, strided
 from kernellab.designer.frontend.pointwise import OPERATIONS, compute, wide
 from kernellab.designer.ir import extents, places
-from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
+from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Num, Op
 from kernellab.designer.ir.normal import number, row_major
 from kernellab.errors import DesignError, NodeError
 from kernellab.task.formula import Formula
@@ -29,7 +29,7 @@ def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
         raise b.refuse(node, "the bits of one dtype are read as another, which float64 does not have")
     shape = b.shape(node.args[0])
     try:
-        inner = b.regroup(node, index, shape)
+        inner = _regroup(b, node, index, shape)
     except DesignError:
         if (source_index := _straightened(b, node, index)) is not None:
             return picked(b, *source_index)
@@ -44,6 +44,54 @@ def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
             return Leaf(b.stored(Ref(node.name)), index, node.dtype)
         return picked(b, node.args[0], _places(b, index, node.shape, shape))
     return b.value(node.args[0], inner)
+
+
+def _regroup(b: Builder, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
+    """Return the index into ``shape`` of the element at ``index``, both row-major: a reshape, inverted."""
+    if not all(_is_whole(ix, e) for ix, e in zip(index, node.shape, strict=True)):
+        return _regroup_sliced(b, node, index, shape)
+    queue = [leaf for ix in index for leaf in ix.leaves()]
+    return tuple(Ix(tuple(b.take_axes(node, queue, extent))) for extent in shape)
+
+
+def _regroup_sliced(b: Builder, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
+    """A reshape that keeps each dimension with an offset unchanged; it may add or remove dimensions of extent 1."""
+    result: list[Ix] = []
+    remaining = [(ix, e) for ix, e in zip(index, node.shape, strict=True) if e != 1]
+    for extent in shape:
+        if extent == 1:
+            result.append(Ix())
+        elif remaining and extents.same(remaining[0][1], extent):
+            result.append(remaining.pop(0)[0])
+        else:
+            result.append(_merged(b, node, remaining, extent))
+    if remaining:
+        raise b.refuse(node, "a reshape of a sliced or flipped tensor")
+    return tuple(result)
+
+
+def _merged(b: Builder, node: Node, kept: list[tuple[Ix, Extent]], extent: Extent) -> Ix:
+    """Merge the first entries of ``kept`` into one index of ``extent``: heads 3 to 5 of a width are an offset of
+    whole heads."""
+    queue: list[Axis] = []
+    merged_size: Extent = 1
+    offset: Extent = 0
+    while kept and not extents.same(merged_size, extent):
+        ix, size = kept[0]
+        if not (_is_whole(ix, size) or (merged_size == 1 and ix.sign == 1 and ix.win is None and ix.at is None)):
+            break
+        kept.pop(0)
+        queue += ix.leaves()
+        offset = ix.offset if merged_size == 1 else 0 if offset == 0 else extents.times([offset, size])
+        merged_size = extents.times([merged_size, size])
+    if not extents.same(merged_size, extent):
+        raise b.refuse(node, "a reshape of a sliced or flipped tensor")
+    return Ix(tuple(queue), offset)
+
+
+def _is_whole(ix: Ix, extent: Extent) -> bool:
+    """Return whether the index runs over an entire dimension of ``extent``, from its start."""
+    return ix.plain and extents.same(ix.extent, extent)
 
 
 def _straightened(b: Builder, node: Node, index: Index) -> tuple[Ref, Index] | None:

@@ -33,12 +33,11 @@ from kernellab.designer.ir.expr import (
     walk,
 )
 from kernellab.designer.ir.normal import Output, share
+from kernellab.designer.passes.masks import is_lowest, tests_lowest
 from kernellab.designer.passes.plan import Rewrite
 
 _LOG2_E = 1 / math.log(2)
 _PACKED = {"int8", "uint8"} | FLOAT8
-#: integers below this, and their neighbours, are exact in every float dtype
-_EXACT = 1 << 8
 
 
 def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
@@ -55,13 +54,13 @@ def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
 
     def change(e: Expr) -> Expr | None:
         if id(e) in logs and (product := products.get(id(logs[id(e)].scores))) is not None:
-            found = visit(product)
-            return _log_of(found, free) if isinstance(found, Attend) else None
+            attention = visit(product)
+            return _log_of(attention, free) if isinstance(attention, Attend) else None
         pair = _factors(e, gpu)
         if pair is None:
             return None
-        attention = attended(e, pair, free, gpu)
-        return None if attention is None else replace(attention, b=visit(attention.b), a=visit(attention.a))
+        attend_here = attended(e, pair, free, gpu)
+        return None if attend_here is None else replace(attend_here, b=visit(attend_here.b), a=visit(attend_here.a))
 
     visit = Rewrite(change)
     return [replace(o, expr=visit(o.expr)) for o in outputs]
@@ -162,6 +161,7 @@ def _scaled_values(shares: Expr, values: Expr, free: Free) -> tuple[Expr, Expr]:
 
 
 def _is_other_product(e: Expr, inner: Expr) -> bool:
+    """Return whether ``e`` is another product of the same form as ``inner``, or a product of matrices."""
     return e is not inner and (type(e) is Dot or (isinstance(inner, Red) and isinstance(e, Red)))
 
 
@@ -180,11 +180,11 @@ def softmax(shares: Expr, over: Axis) -> Softmax | None:
     zero = False
     if isinstance(shares, Op) and shares.op == "where" and isinstance(replacement := shares.args[1], Num):
         test, _, rest = shares.args
-        if replacement.value != 0 or not _of_nothing(test):
+        if replacement.value != 0 or not _tests_empty_row(test):
             return None
         shares, zero = rest, True
-    if (match := _by_log(shares)) is not None:
-        return Softmax(match[0].scores, zero or match[1], None) if match[0].over is over else None
+    if (by_log := _by_log(shares)) is not None:
+        return Softmax(by_log.total.scores, zero or by_log.zero, None) if by_log.total.over is over else None
     if not isinstance(shares, Op) or shares.op != "div":
         return None
     exps, total = shares.args
@@ -239,19 +239,26 @@ def _unless_infinite(e: Expr) -> Expr | None:
     return x if infinite and isinstance(size, Op) and size.op == "abs" and size.args[0] is x else None
 
 
-def _by_log(shares: Expr) -> tuple[LogTotal, bool] | None:
-    """Match a softmax written exp(scores - log_total), and whether it has 0 for log_total where that is -inf."""
+class _ByLog(NamedTuple):
+    """A softmax written exp(scores - log_total); ``zero``: it has 0 for log_total where that is -inf."""
+
+    total: LogTotal
+    zero: bool
+
+
+def _by_log(shares: Expr) -> _ByLog | None:
+    """Match a softmax written exp(scores - log_total)."""
     power = shares.args[0] if isinstance(shares, Op) and shares.op == "exp" else None
     if not (isinstance(power, Op) and power.op == "sub"):
         return None
     scores, base = power.args
-    zero = isinstance(base, Op) and base.op == "where" and _is_lowest_there(base.args[0])
+    zero = isinstance(base, Op) and base.op == "where" and tests_lowest(base.args[0])
     if zero and isinstance(base, Op):
         replacement, base = base.args[1:]
         if not (isinstance(replacement, Num) and replacement.value == 0):
             return None
     match = log_total(base)
-    return (match, zero) if match is not None and match.scores is scores else None
+    return _ByLog(match, zero) if match is not None and match.scores is scores else None
 
 
 def _without_sink(total: Expr, top: Expr) -> tuple[Expr, Expr | None]:
@@ -266,7 +273,7 @@ def _without_sink(total: Expr, top: Expr) -> tuple[Expr, Expr | None]:
     return (rest, sink) if is_sink else (total, None)
 
 
-def _of_nothing(test: Expr) -> bool:
+def _tests_empty_row(test: Expr) -> bool:
     """Return whether the test holds for a row whose scores are all -inf: the largest is -inf, or none differs from
     -inf."""
     if not isinstance(test, Op):
@@ -274,33 +281,26 @@ def _of_nothing(test: Expr) -> bool:
     inner = test.args[0]
     if test.op == "logical_not" and isinstance(inner, Red) and inner.kind == "any":
         condition = inner.arg
-        return isinstance(condition, Op) and condition.op == "logical_not" and _is_lowest_there(condition.args[0])
-    return isinstance(inner, Red) and inner.kind == "max" and _is_lowest_there(test)
-
-
-def _is_lowest_there(test: Expr) -> bool:
-    return isinstance(test, Op) and test.op == "eq" and _is_lowest(test.args[1])
+        return isinstance(condition, Op) and condition.op == "logical_not" and tests_lowest(condition.args[0])
+    return isinstance(inner, Red) and inner.kind == "max" and tests_lowest(test)
 
 
 def _is_mask(mask: Op) -> bool:
     """Return whether the mask selects between 0 and -inf."""
     first, second = mask.args[1:]
-    return any(_is_lowest(a) and isinstance(b, Num) and b.value == 0 for a, b in ((first, second), (second, first)))
+    return any(is_lowest(a) and isinstance(b, Num) and b.value == 0 for a, b in ((first, second), (second, first)))
 
 
-def _is_lowest(e: Expr) -> bool:
-    return isinstance(e, Num) and e.value == -math.inf
-
-
-def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free, one: bool) -> Dot | Red | None:
-    """Return the product in ``scores`` with an axis of rows or, with ``one``, of one row; it must sum over one axis."""
+def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free, one_row: bool) -> Dot | Red | None:
+    """Return the product in ``scores`` with an axis of rows or, with ``one_row``, without one; it must sum over one
+    axis."""
     for e in walk(scores, inside=False):
-        pair = _factors(e, one)
+        pair = _factors(e, one_row)
         # a score matrix that one row of values reads is a product of matrices, such as a mixture's gates for all tokens
-        if pair is None or keys not in free(e) or (one and type(e) is Dot):
+        if pair is None or keys not in free(e) or (one_row and type(e) is Dot):
             continue
         rows = [side for side in pair if keys not in free(side)]
-        if len(rows) == 1 and (one or free(rows[0]) - others - set(e.axes)):  # type: ignore[union-attr]
+        if len(rows) == 1 and (one_row or free(rows[0]) - others - set(e.axes)):  # type: ignore[union-attr]
             return e  # type: ignore[return-value]
     return None
 
@@ -343,7 +343,7 @@ def times(e: Expr, factor: float) -> Expr:
             # scores plus a mask of 0 and -inf
             if isinstance(mask, Op) and mask.op == "where" and _is_mask(mask):
                 test, *branches = mask.args
-                scaled_branches = [b if _is_lowest(b) else times(value, factor) for b in branches]
+                scaled_branches = [b if is_lowest(b) else times(value, factor) for b in branches]
                 return Op("where", (_condition(test), *scaled_branches), e.dtype, e.line)
     if isinstance(e, Op) and e.op == "mul":
         for i in (0, 1):
@@ -354,7 +354,7 @@ def times(e: Expr, factor: float) -> Expr:
         return _by(e.args[0], factor / float(e.args[1].value), e)
     if isinstance(e, Op) and e.op == "where":
         test, *branches = e.args
-        return Op("where", (test, *(b if _is_lowest(b) else times(b, factor) for b in branches)), e.dtype, e.line)
+        return Op("where", (test, *(b if is_lowest(b) else times(b, factor) for b in branches)), e.dtype, e.line)
     return Op("mul", (e, Num(factor, "float32")), "float32", e.line)
 
 
@@ -407,147 +407,3 @@ def roles(attention: Attend, order: Sequence[Axis]) -> Roles | None:
 def longest(axes: Iterable[Axis]) -> Axis | None:
     """Return the axis with the most elements, the last among equals; a size that is not fixed counts as infinite."""
     return max(reversed(list(axes)), key=lambda a: a.extent if isinstance(a.extent, int) else math.inf, default=None)
-
-
-# -- masks -------------------------------------------------------------------------------------------------------------
-
-
-def last_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
-    """Return d if keys beyond ``row + d`` are hidden from a row (their score is -inf); None if there is no such d."""
-    if isinstance(scores, Op) and scores.op == "where":
-        test, first, second = scores.args
-        limits = []
-        if _is_lowest(second):
-            limits = [_bound(test, True, row, keys), last_key(first, row, keys)]
-        elif _is_lowest(first):
-            limits = [_bound(test, False, row, keys), last_key(second, row, keys)]
-        else:
-            both = [last_key(first, row, keys), last_key(second, row, keys)]
-            limits = [max(d for d in both if d is not None)] if None not in both else []
-        return min((d for d in limits if d is not None), default=None)
-    if isinstance(scores, Op) and scores.op == "add":
-        # a sum with -inf is -inf, or NaN with +inf, which is not a valid score
-        return min((d for a in scores.args if (d := last_key(a, row, keys)) is not None), default=None)
-    if isinstance(scores, Op) and scores.op in ("mul", "div") and isinstance(scores.args[1], Num):
-        return last_key(scores.args[0], row, keys) if scores.args[1].value > 0 else None
-    if isinstance(scores, Op) and scores.op == "cast" and "float" in scores.dtype:
-        return last_key(scores.args[0], row, keys)
-    return None
-
-
-def first_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
-    """Return d if keys before ``row + d`` are hidden from a row (for a window, d < 0); None if there is no such d."""
-    beyond = last_key(scores, keys, row)
-    return None if beyond is None else -beyond
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """Scores that are the product times ``scale``, a positive number, and -inf where ``seen`` is not ``shown``.
-
-    ``last``: d, if exactly the keys beyond row + d are hidden. ``band``: both ends, if exactly the keys outside row +
-    d[0] to row + d[1] are.
-    """
-
-    scale: float
-    seen: Expr | None = None
-    shown: bool = True
-    last: int | None = None
-    band: tuple[int, int] | None = None
-
-
-def scaled(scores: Expr, row: Axis, keys: Axis) -> Scaled | None:
-    """Match scores that are only scaled and masked; None for other scores."""
-    if isinstance(scores, Op) and scores.op == "mul":
-        number = next((a.value for a in scores.args if isinstance(a, Num)), 0)
-        plain = any(isinstance(a, Inner) for a in scores.args) and number > 0
-        return Scaled(float(number)) if plain else None
-    if isinstance(scores, Op) and scores.op == "where":
-        test, *branches = scores.args
-        shown = _is_lowest(branches[1])
-        inner = scaled(branches[0 if shown else 1], row, keys)
-        if inner is not None and inner.seen is None and (shown or _is_lowest(branches[0])):
-            last, band = _bound(test, shown, row, keys, alone=True), _band(test, shown, row, keys)
-            return Scaled(inner.scale, test, shown, last, band)
-    return None
-
-
-def _band(test: Expr, holds: bool, row: Axis, keys: Axis) -> tuple[int, int] | None:
-    """Return (d, e) if ``test`` being ``holds`` is equivalent to d <= key - row <= e, else None."""
-    if not isinstance(test, Op):
-        return None
-    if test.op == "logical_not":
-        return _band(test.args[0], not holds, row, keys)
-    if test.op != ("logical_and" if holds else "logical_or") or len(test.args) != 2:
-        return None
-    ends = [_bound(a, holds, row, keys, alone=True) for a in test.args]
-    starts = [_bound(a, holds, keys, row, alone=True) for a in test.args]
-    for i in (0, 1):
-        end, start = ends[i], starts[1 - i]
-        if end is not None and start is not None:
-            return -start, end
-    return None
-
-
-def _bound(test: Expr, holds: bool, row: Axis, keys: Axis, alone: bool = False) -> int | None:
-    """Return d if ``test`` being ``holds`` implies key - row <= d; with ``alone``, if it is equivalent to it."""
-    if not isinstance(test, Op):
-        return None
-    if test.op == "logical_not":
-        return _bound(test.args[0], not holds, row, keys, alone)
-    if test.op == ("logical_and" if holds else "logical_or") and not alone:
-        return min((d for a in test.args if (d := _bound(a, holds, row, keys)) is not None), default=None)
-    if test.op in ("eq", "ne") and isinstance(test.args[1], Num):
-        return _of_choice(test, holds, row, keys, alone)
-    op = test.op if holds else {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}.get(test.op, "")
-    left, right = (_position(a, row, keys) for a in _whole(test)) if len(test.args) == 2 else (None, None)
-    if left is None or right is None or op not in ("le", "lt", "ge", "gt"):
-        return None
-    if op in ("ge", "gt"):
-        left, right = right, left
-    # left <= right, or one less
-    if (left[0] - right[0], left[1] - right[1]) != (1, -1):
-        return None
-    return right[2] - left[2] - (op in ("lt", "gt"))
-
-
-def _whole(test: Op) -> tuple[Expr, ...]:
-    """Return the operands of a comparison; a position cast to float and a small integral number become integers."""
-    for at, e in enumerate(test.args):
-        constant = test.args[1 - at]
-        if isinstance(e, Op) and e.op == "cast" and "float" in e.dtype and isinstance(constant, Num):
-            number = float(constant.value)
-            if number.is_integer() and abs(number) < _EXACT and "int" in e.args[0].dtype:
-                pair = (e.args[0], Num(int(number), e.args[0].dtype))
-                return pair if at == 0 else pair[::-1]
-    return test.args
-
-
-def _of_choice(test: Op, holds: bool, row: Axis, keys: Axis, alone: bool) -> int | None:
-    """Return the bound of a mask of numbers: ``where(c, 1, 0) == 0``."""
-    chosen, compared = test.args
-    while isinstance(chosen, Op) and chosen.op == "cast":
-        chosen = chosen.args[0]
-    if not (isinstance(chosen, Op) and chosen.op == "where" and isinstance(compared, Num)):
-        return None
-    condition, *branches = chosen.args
-    if not all(isinstance(b, Num) for b in branches):
-        return None
-    first, second = ((b.value == compared.value) == (test.op == "eq") for b in branches)  # type: ignore[union-attr]
-    return None if first == second else _bound(condition, first == holds, row, keys, alone)
-
-
-def _position(e: Expr, row: Axis, keys: Axis) -> tuple[int, int, int] | None:
-    """Return ``e`` as coefficients: keys * [0] + row * [1] + [2]; None if it does not have that form."""
-    if isinstance(e, Num) and isinstance(e.value, int):
-        return 0, 0, int(e.value)
-    if isinstance(e, Iota) and e.index.sign == 1 and e.index.win is None and isinstance(e.index.offset, int):
-        leaves = e.index.leaves()
-        if leaves in ((row,), (keys,)):
-            return int(leaves[0] is keys), int(leaves[0] is row), e.index.offset
-    if isinstance(e, Op) and e.op in ("add", "sub"):
-        first, second = (_position(a, row, keys) for a in e.args)
-        if first is not None and second is not None:
-            sign = 1 if e.op == "add" else -1
-            return tuple(a + sign * b for a, b in zip(first, second, strict=True))  # type: ignore[return-value]
-    return None

@@ -36,6 +36,7 @@ from kernellab.designer.ir.expr import (
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Output, Purpose, share
 from kernellab.designer.passes import attention
+from kernellab.designer.passes.masks import last_key
 from kernellab.designer.passes.plan import Rewrite
 
 _LOG2_E = 1 / math.log(2)
@@ -315,7 +316,7 @@ def last_of(e: Expr, row: Axis, over: Axis) -> int | None:
     if e.op in ("exp", "exp2"):
         power = e.args[0]
         scores = power.args[0] if isinstance(power, Op) and power.op == "sub" else power
-        return attention.last_key(scores, row, over)
+        return last_key(scores, row, over)
     bounds = [last_of(a, row, over) for a in e.args]
     finite = [d for d in bounds if d is not None]
     if e.op == "mul":

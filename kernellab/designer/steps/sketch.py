@@ -28,8 +28,8 @@ class _Along(Free):
 
     def __call__(self, expr: Expr) -> frozenset[Axis]:
         axes = super().__call__(expr)
-        from_previous = isinstance(expr, Leaf) and expr.tensor in self._k.of.homes
-        return axes | {self._k.time} if from_previous or names_step(expr, self._k.of.step) else axes
+        from_previous = isinstance(expr, Leaf) and expr.tensor in self._k.loop.tile_indices
+        return axes | {self._k.time} if from_previous or names_step(expr, self._k.loop.step) else axes
 
 
 def steps(w: Writer) -> tuple[tree.Stmt, ...]:
@@ -37,7 +37,7 @@ def steps(w: Writer) -> tuple[tree.Stmt, ...]:
     k = w.k
     assert isinstance(k, Walk)
     w.free, w.inner = _Along(k), frozenset([k.time])
-    w.names.taken.add(k.of.step)
+    w.names.taken.add(k.loop.step)
     w.loads_once = True
     par = [a for a in w.t.order if a in k.par]
     for axis in par:
@@ -45,21 +45,21 @@ def steps(w: Writer) -> tuple[tree.Stmt, ...]:
     outer = Scope(frozenset())
     w.scopes = [outer]
     # tiles by the name of the previous step's value; "" if a temporary tensor holds it
-    tiles = {name: _begun(w, name, o) for name, o in zip(k.of.homes, k.of.starts, strict=True)}
+    tiles = {name: _start_tile(w, name, o) for name, o in zip(k.loop.tile_indices, k.loop.starts, strict=True)}
     inner = Scope(frozenset([k.time]))
     w.scopes.append(inner)
     for leaf in [e for root in k.roots for e in walk(root) if isinstance(e, Leaf) and tiles.get(e.tensor)]:
         w.known_as(leaf, inner, _as_read(w, tiles[leaf.tensor], leaf))
-    store_all(w, k.of.each)
-    results = [_made(w, o, list(tiles.values())) for o in k.of.afters]
-    ahead = Formula("+", (named(k.of.step), 1))
-    for (name, tile), value, o in zip(tiles.items(), results, k.of.afters, strict=True):
+    store_all(w, k.loop.each)
+    results = [_step_result(w, o, list(tiles.values())) for o in k.loop.afters]
+    ahead = Formula("+", (named(k.loop.step), 1))
+    for (name, tile), value, o in zip(tiles.items(), results, k.loop.afters, strict=True):
         w.body.append(let(tile, value) if tile else move("store", value, _place(w, name, o, ahead)))
     w.scopes.pop()
-    outer.body.append(tree.For(k.of.step, (extent(k.of.count),), tuple(inner.body)))
-    for (name, tile), o in zip(tiles.items(), k.of.afters, strict=True):
+    outer.body.append(tree.For(k.loop.step, (extent(k.loop.count),), tuple(inner.body)))
+    for (name, tile), o in zip(tiles.items(), k.loop.afters, strict=True):
         if o in k.outs:
-            last = Leaf(name, o.index if tile else (half(k.of.count), *o.index), o.dtype)
+            last = Leaf(name, o.index if tile else (half(k.loop.count), *o.index), o.dtype)
             if tile:
                 w.known_as(last, outer, Value(Name(tile), _axes(w, o)))
             store_all(w, [replace(o, expr=last)])
@@ -75,8 +75,8 @@ def _place(w: Writer, name: str, o: Output, step: Extent) -> tree.Subscript:
     return w.place(name, (half(step), *o.index))[0]
 
 
-def _begun(w: Writer, name: str, o: Output) -> str:
-    """Return the name of a tile with the value before the first step; "" if a temporary tensor holds it."""
+def _start_tile(w: Writer, name: str, o: Output) -> str:
+    """Write the value before the first step. Return the name of its tile; "" if a temporary tensor holds it."""
     axes, dtype = _axes(w, o), DTYPES[compute_dtype(o.dtype) if o.dtype.startswith(("float", "bfloat")) else o.dtype]
     if isinstance(o.expr, Num) and axes:
         whole = filled(w.shape(axes), number(o.expr.value), dtype)
@@ -87,7 +87,7 @@ def _begun(w: Writer, name: str, o: Output) -> str:
             start = w.spread(w.named(Value(whole, value.axes), "start"), axes)
             whole = call("broadcast", start.tree, listed(w.shape(axes)))
     assert isinstance(w.k, Walk)
-    if name in w.k.of.halves:
+    if name in w.k.loop.halves:
         w.body.append(move("store", whole, _place(w, name, o, 0)))
         return ""
     w.body.append(let(tile := w.names.fresh("state"), whole))
@@ -97,13 +97,13 @@ def _begun(w: Writer, name: str, o: Output) -> str:
 def _as_read(w: Writer, name: str, leaf: Leaf) -> Value:
     """Return a kept tile along the axes by which a value reads it."""
     assert isinstance(w.k, Walk)
-    home = [ix.leaves()[0] for ix in w.k.of.homes[leaf.tensor] if ix.leaves()]
-    read = dict(zip(home, (ix.leaves()[0] for ix in leaf.index if ix.leaves()), strict=True))
-    tiled = [read[a] for a in w.tile_axes(frozenset(home))]
+    kept_along = [ix.leaves()[0] for ix in w.k.loop.tile_indices[leaf.tensor] if ix.leaves()]
+    read_along = dict(zip(kept_along, (ix.leaves()[0] for ix in leaf.index if ix.leaves()), strict=True))
+    tiled = [read_along[a] for a in w.tile_axes(frozenset(kept_along))]
     return w.in_order(name, name, tiled, w.scopes[-1])
 
 
-def _made(w: Writer, o: Output, kept: Sequence[str]) -> tree.Expr:
+def _step_result(w: Writer, o: Output, kept: Sequence[str]) -> tree.Expr:
     """Return the result of a step, under a name that remains valid when the kept tiles are written."""
     axes, value = _axes(w, o), w.value_of(o.expr)
     if value.axes != axes:

@@ -20,20 +20,20 @@ _KEPT = {False: 1 << 12, True: 1 << 11}
 _COLUMNS = 16
 
 
-def launch(found: Steps, wanted: Set[str]) -> Walk:
+def launch(loop: Steps, wanted: Set[str]) -> Walk:
     """Return the launch of a loop, which stores those results of its last step that are ``wanted``."""
     free = Free()
-    outs = [*(o for o in found.afters if o.tensor in wanted), *found.each]
-    stored = [frozenset(_in_order(o)) for o in (*found.afters, *found.each)]
-    inside = [e for o in (*found.afters, *found.each) for e in walk(o.expr)]
+    outs = [*(o for o in loop.afters if o.tensor in wanted), *loop.each]
+    stored = [frozenset(_in_order(o)) for o in (*loop.afters, *loop.each)]
+    inside = [e for o in (*loop.afters, *loop.each) for e in walk(o.expr)]
     mixed = {a for e in inside if isinstance(e, Red) for a in e.axes}
     for e in inside:
-        if isinstance(e, Leaf) and e.tensor in found.homes:
-            pairs = zip(e.index, found.homes[e.tensor], strict=True)
-            mixed |= {a for ix, home in pairs if ix != home for a in (*ix.leaves(), *home.leaves())}
+        if isinstance(e, Leaf) and e.tensor in loop.tile_indices:
+            pairs = zip(e.index, loop.tile_indices[e.tensor], strict=True)
+            mixed |= {a for ix, kept in pairs if ix != kept for a in (*ix.leaves(), *kept.leaves())}
     independent = frozenset.intersection(*stored) - mixed
     all_axes = frozenset().union(*stored, *(free(e) for e in inside), *(e.axes for e in inside if isinstance(e, Red)))
-    return Walk(LaunchKind.STEPS, independent, all_axes - independent, outs=outs, title="steps", steps=found)
+    return Walk(LaunchKind.STEPS, independent, all_axes - independent, outs=outs, title="steps", steps=loop)
 
 
 def _in_order(o: Output) -> list[Axis]:
@@ -43,7 +43,7 @@ def _in_order(o: Output) -> list[Axis]:
 def tiling(ctx: Context, k: Launch) -> Tiling:
     """Choose the tiles. Raise DesignError if the values that a program keeps do not fit on chip."""
     assert isinstance(k, Walk)
-    used_axes = [a for o in (*k.of.afters, *k.of.each) for a in _in_order(o)]
+    used_axes = [a for o in (*k.loop.afters, *k.loop.each) for a in _in_order(o)]
     used_axes += [a for e in k.loads for ix in e.index for a in ix.leaves()]
     order = tuple(
         dict.fromkeys([*(a for a in used_axes if a in k.par), *(a for a in used_axes if a in k.red), *by_age(k.red)])
@@ -54,7 +54,7 @@ def tiling(ctx: Context, k: Launch) -> Tiling:
             "Bound the extents that its steps reduce or move along (a Dim's largest size), or let a person or a model "
             "design it.",
         )
-    last = next((a for o in k.of.afters or k.of.each for a in reversed(_in_order(o))), None)
+    last = next((a for o in k.loop.afters or k.loop.each for a in reversed(_in_order(o))), None)
     blocks = {}
     if last is not None and last in k.par:
         columns, others = _KEPT[ctx.gpu] // max(ctx.volume(k.red), 1), ctx.volume(k.par - {last})
@@ -64,4 +64,4 @@ def tiling(ctx: Context, k: Launch) -> Tiling:
         blocks = {last: ctx.block("COLS", block, last, _COLUMNS if ctx.gpu else 1)}
         order = (*(a for a in order if a is not last and a in k.par), *(a for a in order if a in k.red), last)
     core = "grididx" if ctx.gpu else "coreidx"
-    return Tiling(order, blocks, whole=k.red, core=core, why=(_WHY, *((_HALVES,) if k.of.halves else ())))
+    return Tiling(order, blocks, whole=k.red, core=core, why=(_WHY, *((_HALVES,) if k.loop.halves else ())))

@@ -12,8 +12,8 @@ from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import Attend, Axis, Leaf
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Multiplication, Tiling, WarpRoles
-from kernellab.designer.passes.attention import last_key
 from kernellab.designer.passes.chains import roles
+from kernellab.designer.passes.masks import last_key
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, power
 from kernellab.designer.tile.gpu.precision import exact_products

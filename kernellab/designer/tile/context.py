@@ -71,6 +71,11 @@ class Context:
         """Whether the chip has a copy engine and products that read copied tiles, and the DSL uses them."""
         return self.target.dsl == "triton" and {"wgmma", "tma"} <= set(self.chip.isa)
 
+    @property
+    def halves(self) -> bool:
+        """Whether float32 may be multiplied as pairs of float16 values."""
+        return self.gpu and self.style.measured and not self.scalar_products
+
     # -- extents
 
     def size(self, axis: Axis) -> int:

@@ -24,11 +24,11 @@ _SHARE, _WHOLE = 32, 128
 
 @dataclass(frozen=True)
 class StepTiles:
-    """``rows``, ``made`` and ``summed`` name the constexprs of the tiles; ``core`` is the kind of core that runs
-    programs."""
+    """``rows``, ``columns`` (of the state) and ``summed`` name the constexprs of the tiles; ``core`` is the kind of
+    core that runs programs."""
 
     rows: str
-    made: str
+    columns: str
     summed: str
     core: str
     precision: str

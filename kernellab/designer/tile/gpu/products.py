@@ -303,7 +303,7 @@ class _NarrowProducts(NamedTuple):
     """The products that compute one product of factors: their dtype as chips name it, and their number."""
 
     dtype: str
-    count: int
+    number: int
 
 
 _OF_PRECISION = {
@@ -320,4 +320,4 @@ def _rate(ctx: Context, precision: str, parts: int) -> float:
     if ctx.scalar_products or (precision == "ieee" and not parts):
         return peak.get("f32", 0.0)
     narrow = _OF_STORED_PARTS[parts] if parts else _OF_PRECISION.get(precision, _NarrowProducts("bf16", 1))
-    return peak.get(narrow.dtype, 0.0) / narrow.count
+    return peak.get(narrow.dtype, 0.0) / narrow.number
