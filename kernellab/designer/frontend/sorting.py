@@ -1,8 +1,15 @@
-"""Sorted rows: sort, top-k and their positions as values over axes."""
+"""Sorted rows: sort, top-k and their positions as values over axes.
+
+One program sorts a row (:class:`Order`). A row that is too long for one program is searched in buckets, if only its
+first elements are needed, or sorted in runs that are merged in pairs; each step is a launch.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
@@ -18,52 +25,82 @@ from kernellab.designer.ir.pads import neutral
 RUN = 2048
 
 
-def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int | None, down: bool) -> Expr:
-    """Return element ``index`` of the sorted ``node`` operand along ``dim``: the value (0) or its original position
-    (1)."""
-    source = node.args[0]
-    shape, dtype = b.shape(source), b.dtype(source)
-    if not shape or shape[dim % len(shape)] == 1:
-        return Num(0, "int64") if item else b.value(source, index)
-    dim %= len(shape)
-    length, first = shape[dim], index[dim].extent if count is None and index[dim].plain else count
-    if (
-        b.options.longest_sort
-        and isinstance(length, int)
-        and length > b.options.longest_sort
-        and isinstance(first, int)
-        and first > 1
-    ):
-        size = _bucket(length, first, b.options.longest_sort)
-        if size and (down or not is_float(dtype)):
-            return _of_buckets(b, node, index, item, dim, first, down, size)
-        return _of_runs(b, node, index, item, dim, first, down)
-    if count == 1:
-        bound = b.bound(shape, [dim], index)
-        arg = cast(b.value(source, bound), dtype)
-        kind = "max" if down else "min"
-        return b.reduce(f"arg{kind}" if item else kind, arg, bound, [dim], "int64" if item else dtype, node.line)
-    wanted_length = shape[dim] if count is None else count
-    ix = index[dim]
+@dataclass(frozen=True)
+class _Request:
+    """What is read of a sorted operand: at ``index``, the values (``item`` 0) or their original positions (1).
+
+    Rows lie along ``dim``. ``count``: only the first elements are needed; None: all. ``down``: largest first.
+    """
+
+    b: Builder
+    node: Node
+    index: Index
+    item: int
+    dim: int
+    count: int | None
+    down: bool
+
+    @property
+    def source(self) -> Ref:
+        source: Ref = self.node.args[0]
+        return source
+
+    @property
+    def shape(self) -> tuple[Extent, ...]:
+        return self.b.shape(self.source)
+
+    @property
+    def source_dtype(self) -> str:
+        return self.b.dtype(self.source)
+
+    @property
+    def dtype(self) -> str:
+        return "int64" if self.item else self.source_dtype
+
+    def along(self, index: Index, *entries: Ix) -> Index:
+        """Return ``index`` with ``entries`` in place of that of the rows."""
+        return (*index[: self.dim], *entries, *index[self.dim + 1 :])
+
+    def from_memory(self) -> Leaf:
+        """Return the result, which is stored whole, at the index."""
+        return Leaf(self.b.stored(Ref(self.node.name, self.item)), self.index, self.dtype)
+
+
+def _sorted_row(r: _Request) -> Expr:
+    """Return element ``index`` of the sorted operand."""
+    b, shape, dtype = r.b, r.shape, r.source_dtype
+    if not shape or shape[r.dim] == 1:
+        return Num(0, "int64") if r.item else b.value(r.source, r.index)
+    length, ix = shape[r.dim], r.index[r.dim]
+    first = ix.extent if r.count is None and ix.plain else r.count
+    most = b.options.longest_sort
+    if most and isinstance(length, int) and length > most and isinstance(first, int) and first > 1:
+        size = _bucket(length, first, most)
+        if size and (r.down or not is_float(dtype)):
+            return _of_buckets(r, first, size)
+        return _of_runs(r, first)
+    if r.count == 1:
+        bound = b.bound(shape, [r.dim], r.index)
+        kind = "max" if r.down else "min"
+        arg = cast(b.value(r.source, bound), dtype)
+        return b.reduce(f"arg{kind}" if r.item else kind, arg, bound, [r.dim], r.dtype, r.node.line)
+    wanted_length = length if r.count is None else r.count
     if not (len(ix.leaves()) == 1 and ix.plain and extents.same(ix.extent, wanted_length)):
-        return Leaf(b.stored(Ref(node.name, item)), index, "int64" if item else dtype)
-    place = ix.leaves()[0]
-    bound = (
-        index
-        if extents.same(shape[dim], wanted_length)
-        else b.bound(shape, [dim], (*index[:dim], Ix(), *index[dim + 1 :]))
-    )
-    over = bound[dim].leaves()
-    is_stored = len(over) != 1 or _joins(b, source, dim)
+        return r.from_memory()
+    is_whole = extents.same(length, wanted_length)
+    bound = r.index if is_whole else b.bound(shape, [r.dim], r.along(r.index, Ix()))
+    over = bound[r.dim].leaves()
+    is_stored = len(over) != 1 or _joins(b, r.source, r.dim)
     if not is_stored:
-        arg = cast(b.value(source, bound), dtype)
+        arg = cast(b.value(r.source, bound), dtype)
         # reading a view may have split the axis
         is_stored = bool(over[0].parts)
     if is_stored:
-        over = (b.row_axis(source, dim),)
+        over = (b.row_axis(r.source, r.dim),)
         # ties are those of the rounded values
-        arg = Leaf(b.stored(source), (*bound[:dim], Ix(over), *bound[dim + 1 :]), dtype)
-    return Order("order" if item else "value", arg, over[0], "int64" if item else dtype, False, node.line, place, down)
+        arg = Leaf(b.stored(r.source), r.along(bound, Ix(over)), dtype)
+    kind = "order" if r.item else "value"
+    return Order(kind, arg, over[0], r.dtype, False, r.node.line, ix.leaves()[0], r.down)
 
 
 def _bucket(length: int, count: int, longest: int) -> int:
@@ -73,111 +110,133 @@ def _bucket(length: int, count: int, longest: int) -> int:
     return min((g for g in fits if -(-length // g) >= count), key=lambda g: length // g + count * g, default=0)
 
 
-def _of_buckets(b: Builder, node: Node, index: Index, item: int, dim: int, count: int, down: bool, size: int) -> Expr:
-    """Like :func:`_order`, for a row too long for one program: the best ``count`` are in the buckets with the best
+def _of_buckets(r: _Request, count: int, size: int) -> Expr:
+    """Like :func:`_sorted_row`, for a row too long for one program: the best ``count`` are in the buckets with the best
     bests.
 
     Equal elements keep their order: among buckets with equal bests the earlier ones come first, and the chosen buckets
     are searched from first to last.
     """
-    source, ix = node.args[0], index[dim]
-    shape, dtype = b.shape(source), b.dtype(source)
-    length = fixed(shape[dim])
-
-    def at(where: Index, place: Expr) -> Expr:
-        here = picked(b, source, (*where[:dim], chosen(place), *where[dim + 1 :]))
-        if length % size == 0:
-            return here
-        inside = Op("lt", (place, Num(length, "int64")), "bool")
-        return Op("where", (inside, here, Num(neutral("max" if down else "min", dtype), dtype)), dtype)
-
-    chosen_shape = (*shape[:dim], count, *shape[dim + 1 :])
-    bucket_index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in chosen_shape)
-    rank, bucket, lane = bucket_index[dim].axes[0], Axis(-(-length // size)), Axis(size)
-    if length % size == 0:
-        value = b.value(source, (*bucket_index[:dim], Ix((bucket, lane)), *bucket_index[dim + 1 :]))
-    else:
-        value = at(bucket_index, _place(Iota(Ix((bucket,))), Iota(Ix((lane,))), size))
-    best = Red("max" if down else "min", cast(value, dtype), (lane,), dtype, node.line)
-    order = Order("order", best, bucket, "int64", False, node.line, rank, down)
-    key = f"{node.name}_{dim}_{count}"
-    best_tensor = b.kept(f"{key}_best", bucket_index, Op("cast", (order,), "int32"), chosen_shape)
-    bucket_index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in chosen_shape)
-    rank = bucket_index[dim].axes[0]
-    in_order = Order("value", Leaf(best_tensor, bucket_index, "int32"), rank, "int32", False, node.line, rank, False)
-    buckets = b.kept(f"{key}_buckets", bucket_index, in_order, chosen_shape)
-
+    b, ix, line = r.b, r.index[r.dim], r.node.line
+    buckets = _best_buckets(r, count, size)
     if not (len(ix.leaves()) == 1 and ix.plain):
-        return Leaf(b.stored(Ref(node.name, item)), index, "int64" if item else dtype)
-    used = {leaf for d, i in enumerate(index) if d != dim for leaf in i.within()} | set(ix.leaves())
+        return r.from_memory()
+    used = {leaf for d, i in enumerate(r.index) if d != r.dim for leaf in i.within()} | set(ix.leaves())
     over = b.pick_axis(count * size, used)
 
     def place(candidate: Expr) -> Expr:
+        """Return the place in the row of an element of the chosen buckets."""
         which = Op("floordiv", (candidate, Num(size, "int64")), "int64")
-        here = Leaf(buckets, (*index[:dim], chosen(which), *index[dim + 1 :]), "int32")
-        return _place(Op("cast", (here,), "int64"), Op("mod", (candidate, Num(size, "int64")), "int64"), size)
+        bucket = Op("cast", (Leaf(buckets, r.along(r.index, chosen(which)), "int32"),), "int64")
+        return _place(bucket, Op("mod", (candidate, Num(size, "int64")), "int64"), size)
 
-    arg = cast(at(index, place(Iota(Ix((over,))))), dtype)
-    kind, result_dtype = ("order", "int64") if item else ("value", dtype)
-    result = Order(kind, arg, over, result_dtype, False, node.line, ix.leaves()[0], down)
-    return place(result) if item else result
+    arg = cast(_element(r, size, r.index, place(Iota(Ix((over,))))), r.source_dtype)
+    kind = "order" if r.item else "value"
+    result = Order(kind, arg, over, r.dtype, False, line, ix.leaves()[0], r.down)
+    return place(result) if r.item else result
+
+
+def _best_buckets(r: _Request, count: int, size: int) -> str:
+    """Return the tensor of the ``count`` buckets of each row with the best bests, in their order in the row."""
+    b, line, length = r.b, r.node.line, fixed(r.shape[r.dim])
+    shape = (*r.shape[: r.dim], count, *r.shape[r.dim + 1 :])
+    index = _new_axes(shape)
+    rank, bucket, lane = index[r.dim].axes[0], Axis(-(-length // size)), Axis(size)
+    if length % size == 0:
+        value = b.value(r.source, r.along(index, Ix((bucket, lane))))
+    else:
+        value = _element(r, size, index, _place(Iota(Ix((bucket,))), Iota(Ix((lane,))), size))
+    best = Red("max" if r.down else "min", cast(value, r.source_dtype), (lane,), r.source_dtype, line)
+    order = Order("order", best, bucket, "int64", False, line, rank, r.down)
+    key = f"{r.node.name}_{r.dim}_{count}"
+    best_first = b.kept(f"{key}_best", index, Op("cast", (order,), "int32"), shape)
+    index = _new_axes(shape)
+    rank = index[r.dim].axes[0]
+    in_row_order = Order("value", Leaf(best_first, index, "int32"), rank, "int32", False, line, rank, False)
+    return b.kept(f"{key}_buckets", index, in_row_order, shape)
+
+
+def _element(r: _Request, size: int, index: Index, place: Expr) -> Expr:
+    """Return the element at ``place`` of the row at ``index``; past the row's end the value that is never the best."""
+    length, dtype = fixed(r.shape[r.dim]), r.source_dtype
+    here = picked(r.b, r.source, r.along(index, chosen(place)))
+    if length % size == 0:
+        return here
+    inside = Op("lt", (place, Num(length, "int64")), "bool")
+    return Op("where", (inside, here, Num(neutral("max" if r.down else "min", dtype), dtype)), dtype)
+
+
+def _new_axes(shape: tuple[Extent, ...]) -> Index:
+    """Return an index of new axes into ``shape``."""
+    return tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in shape)
 
 
 def _place(bucket: Expr, lane: Expr, size: int) -> Expr:
     return Op("add", (Op("mul", (bucket, Num(size, "int64")), "int64"), lane), "int64")
 
 
-def _of_runs(b: Builder, node: Node, index: Index, item: int, dim: int, count: int, down: bool) -> Expr:
-    """Like :func:`_order`, for a row too long for one program: sort runs, then merge pairs of runs until one is left.
+def _of_runs(r: _Request, count: int) -> Expr:
+    """Like :func:`_sorted_row`, for a row too long for one program: sort runs, then merge pairs of runs until one is
+    left.
 
     No run is longer than ``count``. The last run is padded with the value that sorts last.
     """
-    source, dtype = node.args[0], b.dtype(node.args[0])
-    shape, length = b.shape(source), fixed(b.shape(source)[dim])
-    runs, width = -(-length // RUN), min(RUN, count)
-    run_index, lane = _in_runs(b, shape, dim, runs, width), Axis(RUN)
-    run, rank = run_index[dim].axes[0], run_index[dim + 1].axes[0]
+    b, shape, dim = r.b, r.shape, r.dim
+    runs, width = -(-fixed(shape[dim]) // RUN), min(RUN, count)
+    index = _in_runs(shape, dim, runs, width)
+    values = _sorted_runs(r, index)
+    refs = [*(ref for n in b.graph.nodes for ref in n.refs()), *b.graph.outputs]
+    positions_read = any(ref.name == r.node.name and ref.item == 1 for ref in refs)
+    key, level = f"{r.node.name}_{dim}_{count}", 0
+
+    def stored(names: Sequence[str], at: Index, exprs: Sequence[Expr], row: tuple[int, ...]) -> list[str]:
+        """Return the tensors of the values and, if they are read, the positions; one launch stores both."""
+        named = zip(names, exprs if positions_read else exprs[:1], (False, True), strict=False)
+        extent = (*shape[:dim], *row, *shape[dim + 1 :])
+        return [b.kept(f"{key}_{name}", at, expr, extent, joins=joins) for name, expr, joins in named]
+
+    while runs > 1:
+        tensors = stored((f"runs{level}", f"places{level}"), index, values, (runs, width))
+        before = _Runs(tensors, runs, width)
+        runs, width = -(-runs // 2), min(2 * width, count)
+        index = _in_runs(shape, dim, runs, width)
+        values = _merged(r, before, index)
+        level += 1
+    results = [values[0], *(cast(e, "int64") for e in values[1:])]
+    row_index = (*index[:dim], *index[dim + 1 :])
+    return Leaf(stored(("values", "order"), row_index, results, (width,))[r.item], r.index, results[r.item].dtype)
+
+
+def _sorted_runs(r: _Request, index: Index) -> list[Expr]:
+    """Return the values and the positions at ``index`` of runs of the row, each of which one program sorts."""
+    b, dim, dtype, line = r.b, r.dim, r.source_dtype, r.node.line
+    length, lane = fixed(r.shape[dim]), Axis(RUN)
+    run, rank = index[dim].axes[0], index[dim + 1].axes[0]
     place = _place(Iota(Ix((run,))), Iota(Ix((lane,))), RUN)
     if length % RUN == 0:
-        arg = b.value(source, (*run_index[:dim], Ix((run, lane)), *run_index[dim + 2 :]))
+        arg = b.value(r.source, (*index[:dim], Ix((run, lane)), *index[dim + 2 :]))
     else:
         nearest = Op("min", (place, Num(length - 1, "int64")), "int64")
-        here = picked(b, source, (*run_index[:dim], chosen(nearest), *run_index[dim + 2 :]))
+        here = picked(b, r.source, (*index[:dim], chosen(nearest), *index[dim + 2 :]))
         inside = Op("lt", (place, Num(length, "int64")), "bool")
-        arg = Op("where", (inside, here, _last_of_all(dtype, down)), dtype)
+        arg = Op("where", (inside, here, _last_of_all(dtype, r.down)), dtype)
     arg = cast(arg, dtype)
-    key = f"{node.name}_{dim}_{count}"
-    values = Order("value", arg, lane, dtype, False, node.line, rank, down)
-    places = Order("order", arg, lane, "int64", False, node.line, rank, down)
-    run_values: list[Expr] = [values, Op("cast", (_place(Iota(Ix((run,))), places, RUN),), "int32")]
-    refs = [*(r for n in b.graph.nodes for r in n.refs()), *b.graph.outputs]
-    placed = any(r.name == node.name and r.item == 1 for r in refs)
-    level = 0
-    while True:
-        last: bool = runs == 1
-        names = ("values", "order") if last else (f"runs{level}", f"places{level}")
-        if last:
-            run_values, run_index = (
-                [run_values[0], *(cast(e, "int64") for e in run_values[1:])],
-                (*run_index[:dim], *run_index[dim + 1 :]),
-            )
-        stored = (*shape[:dim], *([] if last else [runs]), width, *shape[dim + 1 :])
-        named_values = zip(names, run_values if placed else run_values[:1], (False, True), strict=False)
-        tensors = [
-            b.kept(f"{key}_{name}", run_index, value, stored, joins=along) for name, value, along in named_values
-        ]
-        if last:
-            return Leaf(tensors[item], index, run_values[item].dtype)
-        runs, width, before = -(-runs // 2), min(2 * width, count), (runs, width)
-        run_index = _in_runs(b, shape, dim, runs, width)
-        run_values = _merged(b, tensors, dtype, run_index, dim, *before, down, node.line)
-        level += 1
+    values = Order("value", arg, lane, dtype, False, line, rank, r.down)
+    places = Order("order", arg, lane, "int64", False, line, rank, r.down)
+    return [values, Op("cast", (_place(Iota(Ix((run,))), places, RUN),), "int32")]
 
 
-def _in_runs(b: Builder, shape: tuple[Extent, ...], dim: int, runs: int, width: int) -> Index:
+class _Runs(NamedTuple):
+    """``count`` sorted runs of ``width`` elements: the tensors of the values and, if they are read, the positions."""
+
+    tensors: list[str]
+    count: int
+    width: int
+
+
+def _in_runs(shape: tuple[Extent, ...], dim: int, runs: int, width: int) -> Index:
     """Return an index of new axes into ``runs`` runs of ``width`` elements along ``dim``."""
-    lengths = (*shape[:dim], runs, width, *shape[dim + 1 :])
-    return tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in lengths)
+    return _new_axes((*shape[:dim], runs, width, *shape[dim + 1 :]))
 
 
 def _last_of_all(dtype: str, down: bool) -> Expr:
@@ -187,9 +246,7 @@ def _last_of_all(dtype: str, down: bool) -> Expr:
     return Num(neutral("max" if down else "min", dtype), dtype)
 
 
-def _merged(
-    b: Builder, kept: list[str], dtype: str, at: Index, dim: int, runs: int, width: int, down: bool, line: int
-) -> list[Expr]:
+def _merged(r: _Request, before: _Runs, at: Index) -> list[Expr]:
     """Return value and position at ``at`` of the merge of two neighbouring runs; equal elements of the first run come
     first.
 
@@ -197,53 +254,54 @@ def _merged(
     its ``i``-th precedes the second run's ``k - i``-th (after the one on a diagonal: Odeh, Green, Mwassi, Shmueli,
     Birk: Merge Path, 2012).
     """
-    pair, k = b.position(at[dim]), b.position(at[dim + 1])
-    first = Op("mul", (pair, Num(2, "int64")), "int64")
-    is_single = Op("eq", (first, Num(runs - 1, "int64")), "bool")
-    second = Op("add", (first, Num(1, "int64")), "int64")
+    dim, dtype, line, width = r.dim, r.source_dtype, r.node.line, before.width
+    pair, k = r.b.position(at[dim]), r.b.position(at[dim + 1])
     most: Expr = Num(width, "int64")
-    if runs % 2:
-        second = Op("min", (second, Num(runs - 1, "int64")), "int64")
-        of_second: Expr = Op("where", (is_single, Num(0, "int64"), most), "int64")
-    else:
-        of_second = most
+    first = Op("mul", (pair, Num(2, "int64")), "int64")
+    is_single = Op("eq", (first, Num(before.count - 1, "int64")), "bool")
+    second = Op("add", (first, Num(1, "int64")), "int64")
+    of_second = most
+    if before.count % 2:
+        second = Op("min", (second, Num(before.count - 1, "int64")), "int64")
+        of_second = Op("where", (is_single, Num(0, "int64"), most), "int64")
 
     def read(which: int, run: Expr, place: Expr) -> Expr:
-        dtype_read = "int32" if which else dtype
         inside = Op("max", (Op("min", (place, Num(width - 1, "int64")), "int64"), Num(0, "int64")), "int64")
-        return Leaf(kept[which], (*at[:dim], chosen(run), chosen(inside), *at[dim + 2 :]), dtype_read)
+        index = (*at[:dim], chosen(run), chosen(inside), *at[dim + 2 :])
+        return Leaf(before.tensors[which], index, "int32" if which else dtype)
 
     def goes_first(i: Expr, j: Expr) -> Expr:
+        """Return whether element i of the first run precedes element j of the second."""
         x, y = compute(read(0, first, i), wide(dtype)), compute(read(0, second, j), wide(dtype))
-        sooner = Op("ge" if down else "le", (x, y), "bool", line)
-        return (
-            sooner
-            if not is_float(dtype)
-            else Op("logical_or", (sooner, Op("isnan", (x if down else y,), "bool")), "bool")
-        )
+        precedes = Op("ge" if r.down else "le", (x, y), "bool", line)
+        if not is_float(dtype):
+            return precedes
+        return Op("logical_or", (precedes, Op("isnan", (x if r.down else y,), "bool")), "bool")
 
-    def less(x: Expr, y: Expr) -> Expr:
-        return Op("sub", (x, y), "int64")
-
-    first_count: Expr = Op("max", (less(k, of_second), Num(0, "int64")), "int64")
+    first_count: Expr = Op("max", (_less(k, of_second), Num(0, "int64")), "int64")
     limit = Op("min", (k, most), "int64")
     for bit in reversed(range(width.bit_length())):
         ahead = Op("add", (first_count, Num(1 << bit, "int64")), "int64", line)
-        takes = goes_first(less(ahead, Num(1, "int64")), less(k, ahead))
+        takes = goes_first(_less(ahead, Num(1, "int64")), _less(k, ahead))
         takes = Op("logical_and", (Op("le", (ahead, limit), "bool"), takes), "bool")
         first_count = Op("where", (takes, ahead, first_count), "int64", line)
-    second_count = less(k, first_count)
-    from_first = Op(
-        "logical_and", (Op("lt", (first_count, most), "bool"), goes_first(first_count, second_count)), "bool"
-    )
+    second_count = _less(k, first_count)
+    first_has_more = Op("lt", (first_count, most), "bool")
+    from_first = Op("logical_and", (first_has_more, goes_first(first_count, second_count)), "bool")
     from_first = Op("logical_or", (Op("ge", (second_count, of_second), "bool"), from_first), "bool")
-    pairs = ((read(n, first, first_count), read(n, second, second_count)) for n in range(len(kept)))
-    merged: list[Expr] = [Op("where", (from_first, x, y), x.dtype, line) for x, y in pairs]
-    if runs % 2:
+    merged: list[Expr] = []
+    for which in range(len(before.tensors)):
+        x, y = read(which, first, first_count), read(which, second, second_count)
+        merged.append(Op("where", (from_first, x, y), x.dtype, line))
+    if before.count % 2:
         # a run without a neighbour is padded
         beyond = Op("logical_and", (is_single, Op("ge", (k, most), "bool")), "bool")
-        merged[0] = Op("where", (beyond, _last_of_all(dtype, down), merged[0]), dtype, line)
+        merged[0] = Op("where", (beyond, _last_of_all(dtype, r.down), merged[0]), dtype, line)
     return merged
+
+
+def _less(x: Expr, y: Expr) -> Expr:
+    return Op("sub", (x, y), "int64")
 
 
 def _joins(b: Builder, source: Ref, dim: int) -> bool:
@@ -270,7 +328,7 @@ def _sort(b: Builder, node: Node, index: Index, item: int) -> Expr:
         sort_args = sort_args[1:]
     dim = sort_args[0] if sort_args else node.keyword("dim", -1)
     down = sort_args[1] if len(sort_args) > 1 else node.keyword("descending", False)
-    return _order(b, node, index, item or 0, dim, None, bool(down))
+    return _sorted_row(_Request(b, node, index, item or 0, _dim(b, node, dim), None, bool(down)))
 
 
 def _topk(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -279,7 +337,11 @@ def _topk(b: Builder, node: Node, index: Index, item: int) -> Expr:
     down = node.args[3] if len(node.args) > 3 else node.keyword("largest", True)
     if not isinstance(count, int):
         raise b.refuse(node, "a number of elements that is not fixed")
-    return _order(b, node, index, item or 0, dim, count, bool(down))
+    return _sorted_row(_Request(b, node, index, item or 0, _dim(b, node, dim), count, bool(down)))
+
+
+def _dim(b: Builder, node: Node, dim: int) -> int:
+    return dim % max(len(b.shape(node.args[0])), 1)
 
 
 ORDERS: dict[str, Handler] = {"sort": _sort, "topk": _topk}

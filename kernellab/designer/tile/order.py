@@ -16,13 +16,13 @@ from kernellab.designer.tile.context import Context, below, power
 from kernellab.errors import DesignError
 
 #: number of pieces that leave most of a chip idle, and the factor by which an axis that is cut instead must be longer
-_FEW = 32
+_FEW_PIECES = 32
 #: length below which a row is short
 _SHORT_ROW = 256
 #: loads at positions that are values from which tiles are small, the elements of a tile times these loads, and a
 #: thread's elements. A pooling 3 x 3 of 64 x 64 x 112 x 112 bf16 with places on an H200 0.175 -> 0.074 ms, its gradient
 #: 0.358 -> 0.203, that of 2 x 2 windows 0.166 -> 0.123
-_MANY_PICKED, _PICKED, _OF_A_THREAD = 5, 3584, 8
+_MANY_PICKED, _PICKED_TILE, _OF_A_THREAD = 5, 3584, 8
 
 
 def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
@@ -45,9 +45,10 @@ def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
 
 
 def _memory_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
+    """Return the axes in the order of the largest access, then of smaller ones."""
     launch_axes = k.par | k.red
     ranked = sorted(accesses(k), key=lambda axes: -ctx.volume(a for a in axes if a in launch_axes))
-    order = _picked(k, launch_axes)
+    order = _order_of_picked_load(k, launch_axes)
     for axes in ranked:
         order += [a for a in axes if a in launch_axes and a not in order]
     order += [a for a in by_age(launch_axes) if a not in order]
@@ -65,18 +66,18 @@ def _cut_first(ctx: Context, order: list[Axis], red: list[Axis]) -> list[Axis]:
     The gradient of a norm's weights over 4 x 4096 x 16 rows of 128 had 16 programs, and took 2 ms on an H100.
     """
     longest = max(red[:-1], key=ctx.size, default=None)
-    if longest is None or ctx.size(red[0]) >= _FEW or ctx.size(longest) < _FEW * ctx.size(red[0]):
+    if longest is None or ctx.size(red[0]) >= _FEW_PIECES or ctx.size(longest) < _FEW_PIECES * ctx.size(red[0]):
         return order
     at = order.index(red[0])
     rest = [a for a in order if a is not longest]
     return [*rest[:at], longest, *rest[at:]]
 
 
-def _picked(k: Launch, mine: frozenset[Axis]) -> list[Axis]:
+def _order_of_picked_load(k: Launch, launch_axes: frozenset[Axis]) -> list[Axis]:
     """Return the axes in the order of a reduction's load that varies over all of them, at positions that are values;
     else []."""
     for e in k.loads if k.red else ():
-        if any(ix.at is not None for ix in e.index) and mine == {a for ix in e.index for a in ix.within()}:
+        if any(ix.at is not None for ix in e.index) and launch_axes == {a for ix in e.index for a in ix.within()}:
             picking = (by_age(ix.within()) if ix.at is not None else ix.leaves() for ix in e.index)
             return list(dict.fromkeys(a for axes in picking for a in axes))
     return []
@@ -190,7 +191,7 @@ def short_rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling 
     others = ctx.volume(k.par - set(whole))
     picked = sum(any(ix.at is not None and inner in ix.within() for ix in e.index) for e in k.loads)
     many = ctx.gpu and ctx.style.measured and picked >= _MANY_PICKED
-    elements = min(ctx.style.flat, _PICKED // picked) if many else ctx.style.flat
+    elements = min(ctx.style.flat, _PICKED_TILE // picked) if many else ctx.style.flat
     rows = below(min(max(1, elements // max(size, 1)), others))
     warps = max(1, rows * math.prod(power(ctx.size(a)) for a in whole) // (32 * _OF_A_THREAD)) if many else t.warps
     return replace(t, whole=frozenset(whole), blocks={outer[-1]: ctx.block("ROWS", rows, outer[-1])}, warps=warps)

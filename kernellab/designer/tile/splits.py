@@ -1,4 +1,7 @@
-"""The choice of the axis to cut into pieces in a launch with too few programs, and of the number of pieces."""
+"""The choice of the axis to cut into pieces in a launch with too few programs, and of the number of pieces.
+
+The results of the pieces are stored, and a second launch combines them.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,20 @@ from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.passes.plan import runs_along
 from kernellab.designer.tile.attention import few_rows, pieces
 from kernellab.designer.tile.context import Context, power
-from kernellab.designer.tile.gpu.sharing import columns_of, filling_columns, row_parts, scan_parts_cpu, scan_parts_gpu
+from kernellab.designer.tile.gpu.sharing import (
+    Split,
+    columns_of,
+    filling_columns,
+    row_parts,
+    scan_parts_cpu,
+    scan_parts_gpu,
+)
 from kernellab.designer.tile.order import axis_order, widest_along
 
 #: number of elements below which one program reduces faster than two launches; the same down columns with a shared tile
 _SHORT, _SHORT_COLUMN = 1 << 14, 1 << 8
 #: the shortest piece of a row
 _PIECE = 4096
-
-#: an axis and the number of its pieces
-Split = tuple[Axis, int]
 
 
 def split(ctx: Context, k: Launch) -> Split | None:
@@ -25,7 +32,7 @@ def split(ctx: Context, k: Launch) -> Split | None:
         return scan_parts_gpu(ctx, k) if ctx.gpu else scan_parts_cpu(ctx, k)
     if k.kind is LaunchKind.ATTENTION and ctx.gpu and few_rows(ctx, k):
         parts = pieces(ctx, k)
-        return (k.attention.over, parts) if parts > 1 else None
+        return Split(k.attention.over, parts) if parts > 1 else None
     if k.kind is not LaunchKind.REDUCTION:
         return None
     order = axis_order(ctx, k)
@@ -44,7 +51,7 @@ def _columns(ctx: Context, k: Launch, inner: Axis, red: list[Axis]) -> Split | N
         parts = min(columns_of(ctx, k, inner).parts, 4 * ctx.chip.cores)
         # pieces along a row are long: one of them may be the whole row
         one_piece = len(red) == 1 and ctx.size(red[0]) <= _PIECE and any(runs_along(r) for r in k.reds)
-        return (red[0], parts) if parts > 1 and not (one_piece and ctx.gpu) else None
+        return Split(red[0], parts) if parts > 1 and not (one_piece and ctx.gpu) else None
     columns = filling_columns(ctx, k, inner)
     return _waves(ctx, red[0], -(-programs // columns), ctx.cores, work * columns)
 
@@ -54,11 +61,11 @@ def _rows(ctx: Context, k: Launch, red: list[Axis]) -> Split | None:
     # a row that one tile holds is read once; a streamed one is read again for every pass
     is_held = work <= ctx.style.whole_row and len(red) == 1
     # data in the last-level cache is read again from there, which is faster than starting two more launches
-    near = ctx.gpu and programs * work * widest_along(k, red) <= ctx.chip.l2_bytes
-    few = ctx.cores // 2 if is_held else 3 * ctx.cores // 2 if near else 2 * ctx.cores
+    in_cache = ctx.gpu and programs * work * widest_along(k, red) <= ctx.chip.l2_bytes
+    few = ctx.cores // 2 if is_held else 3 * ctx.cores // 2 if in_cache else 2 * ctx.cores
     if ctx.gpu and not is_held and not k.varies and len(red) == 1 and programs >= few:
         parts = row_parts(ctx, k)
-        return (red[0], parts) if parts > 1 else None
+        return Split(red[0], parts) if parts > 1 else None
     return _waves(ctx, red[0], programs, few, work)
 
 
@@ -66,7 +73,7 @@ def _waves(ctx: Context, first: Axis, programs: int, few: int, work: int) -> Spl
     """Return pieces for several waves of programs if there are fewer than ``few``; else None."""
     if programs >= few or work <= _SHORT:
         return None
-    return first, max(2, ctx.style.waves * ctx.cores // max(programs, 1))
+    return Split(first, max(2, ctx.style.waves * ctx.cores // max(programs, 1)))
 
 
 def chunk_size(ctx: Context, first: Axis, parts: int, single: bool, strided: bool) -> int:

@@ -1,16 +1,20 @@
 """Reduces a task of fixed shapes to a small one that its reference accepts.
 
-Axes of equal extent are tried together, leading ones first. Running the reference on fake tensors, and finally on the
-real cut inputs, decides whether an axis may vary."""
+Axes of equal extent are tried together, leading ones first: for x [64, 128] and w [128, 32] the rows of x, then the 128
+of both. Running the reference on fake tensors, and finally on the real cut inputs, decides whether an axis may vary;
+its outputs must change by the same extents. The axes of sliding windows are cut last, since their outputs have other
+extents.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from time import thread_time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernellab.errors import TaskError
 from kernellab.task.sample.sizes import input_bytes
@@ -39,15 +43,20 @@ _BY_SHAPE = _BY_EXTENTS | frozenset(("randint", "full", "normal", "poisson"))
 _MOST_S = 10.0
 
 
+class Place(NamedTuple):
+    """A dimension of the argument (or the output) at a position."""
+
+    position: int
+    dim: int
+
+
 @dataclass(frozen=True)
 class FreeAxis:
-    """Axes (argument position, dimension) that vary together, with their extent in the task.
-
-    ``outputs`` are the output axes (output number, dimension) that have the same extent."""
+    """Dimensions of arguments that vary together, with their extent in the task, and those of outputs that follow."""
 
     size: int
-    axes: tuple[tuple[int, int], ...]
-    outputs: tuple[tuple[int, int], ...]
+    axes: tuple[Place, ...]
+    outputs: tuple[Place, ...]
 
 
 @lru_cache(maxsize=256)
@@ -57,29 +66,38 @@ def free_axes(task: Task) -> tuple[FreeAxis, ...]:
     shapes = _input_shapes(task)
     state = {i for i, a in enumerate(task.args) if a.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)}
     free: list[FreeAxis] = []
-    cut: dict[int, Shape] = dict(shapes)
+    shapes_so_far: dict[int, Shape] = dict(shapes)
     until = thread_time() + _MOST_S
     for size, axes in _groups(shapes, state):
         if thread_time() > until:
             break  # a reference with many thousands of steps
-        if any(cut[i][d] != size for i, d in axes):
+        if any(shapes_so_far[i][d] != size for i, d in axes):
             continue  # already cut with a wider group
         small = _trial_size(size, len(free))
-        trial = _resize(cut, axes, small)
-        before, after = _outputs(task, cut), _outputs(task, trial)
-        if before is None or after is None or [len(o) for o in before] != [len(o) for o in after]:
-            continue
-        changed = [
-            (o, d, b, a)
-            for o, (x, y) in enumerate(zip(before, after, strict=True))
-            for d, (b, a) in enumerate(zip(x, y, strict=True))
-            if b != a
-        ]
-        if any(b != size or a != small for _, _, b, a in changed):
-            continue
-        free.append(FreeAxis(size, axes, tuple((o, d) for o, d, _, _ in changed)))
-        cut = trial
+        trial = _resize(shapes_so_far, axes, small)
+        following = _following(_outputs(task, shapes_so_far), _outputs(task, trial), size, small)
+        if following is not None:
+            free.append(FreeAxis(size, axes, following))
+            shapes_so_far = trial
     return tuple(free)
+
+
+def _following(
+    before: Sequence[Shape] | None, after: Sequence[Shape] | None, size: int, small: int
+) -> tuple[Place, ...] | None:
+    """Return the dimensions of outputs that change from ``size`` to ``small``; None if one changes otherwise, or if the
+    reference does not accept the shapes (no outputs)."""
+    if before is None or after is None or [len(o) for o in before] != [len(o) for o in after]:
+        return None
+    places = []
+    for position, (shape, cut_shape) in enumerate(zip(before, after, strict=True)):
+        for dim, (old, new) in enumerate(zip(shape, cut_shape, strict=True)):
+            if old == new:
+                continue
+            if (old, new) != (size, small):
+                return None
+            places.append(Place(position, dim))
+    return tuple(places)
 
 
 def cut(args: Sequence[Any], sizes: Mapping[FreeAxis, int]) -> tuple[Any, ...]:
@@ -143,8 +161,7 @@ def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[
             continue
         for small in (n for n in _WINDOWS if n < size):
             trial = _resize(now, axes, small)
-            outputs = _outputs(task, trial)
-            if _has_form(outputs, rank):
+            if _has_form(_outputs(task, trial), rank):
                 now = trial
                 sizes = {**sizes, FreeAxis(size, axes, ()): small}
                 break
@@ -160,19 +177,21 @@ def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, lea
     rank = [len(o.shape) for o in task.outputs]
     extents: dict[FreeAxis, int] = {}
     # single axes, never the batch: groups of one axis
-    alone = [
-        (n, a) for n, a in _groups(shapes, state) if len(a) == 1 and a[0][1] > 1 and a[0][0] not in state and n > least
-    ]
-    left = {FreeAxis(n, axes, ()): n for n, axes in alone if now[axes[0][0]][axes[0][1]] == n}
-    while left and _bytes_of(task, now) > limit_bytes:
-        axis = max(left, key=lambda a: left[a])
-        size = max(least, left[axis] * 3 // 4)
+    remaining: dict[FreeAxis, int] = {}
+    for size, axes in _groups(shapes, state):
+        place = axes[0]
+        is_spatial = len(axes) == 1 and place.dim > 1 and place.position not in state
+        if is_spatial and size > least and now[place.position][place.dim] == size:
+            remaining[FreeAxis(size, axes, ())] = size
+    while remaining and _bytes_of(task, now) > limit_bytes:
+        axis = max(remaining, key=lambda a: remaining[a])
+        size = max(least, remaining[axis] * 3 // 4)
         trial = _resize(now, axis.axes, size)
-        outputs = _outputs(task, trial)
-        if size == left[axis] or not _has_form(outputs, rank):
-            del left[axis]
+        if size == remaining[axis] or not _has_form(_outputs(task, trial), rank):
+            del remaining[axis]
             continue
-        now, left[axis], extents[axis] = trial, size, size
+        now = trial
+        remaining[axis] = extents[axis] = size
     return extents
 
 
@@ -181,16 +200,17 @@ def sliding_axes(task: Task) -> tuple[FreeAxis, ...]:
     """Return axes of sliding windows, each of one input: they may be cut, and outputs then have other extents."""
     shapes = _input_shapes(task)
     state = _state(task)
-    taken = {place for axis in free_axes(task) for place in axis.axes}
+    free = {place for axis in free_axes(task) for place in axis.axes}
     rank = [len(o.shape) for o in task.outputs]
     sliding = []
     for i, shape in shapes.items():
         for d, n in enumerate(shape):
-            if i in state or d == 0 or n < _WINDOWS[0] or (i, d) in taken:
+            if i in state or d == 0 or n < _WINDOWS[0] or Place(i, d) in free:
                 continue
-            outputs = _outputs(task, _resize(shapes, ((i, d),), n - 1 if n <= _WINDOWS[0] else n * 3 // 4))
-            if _has_form(outputs, rank):
-                sliding.append(FreeAxis(n, ((i, d),), ()))
+            axes = (Place(i, d),)
+            shorter = n - 1 if n <= _WINDOWS[0] else n * 3 // 4
+            if _has_form(_outputs(task, _resize(shapes, axes, shorter)), rank):
+                sliding.append(FreeAxis(n, axes, ()))
     return tuple(sliding)
 
 
@@ -216,7 +236,6 @@ def drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> Args | None:
     """Return the inputs of :func:`cut` without drawing what is cut away; None if ``inputs()`` does more with its sizes
     than pass them to torch's factories."""
     import torch
-    from torch.overrides import TorchFunctionMode
 
     module = task.module()
     if module.numpy:
@@ -225,16 +244,39 @@ def drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> Args | None:
     full = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor and not a.key}
     small = dict(full)
     for axis, size in sizes.items():
-        small = _resize(small, tuple((i, d) for i, d in axis.axes if i in small), min(size, axis.size))
+        of_inputs = tuple(place for place in axis.axes if place.position in small)
+        small = _resize(small, of_inputs, min(size, axis.size))
+    try:
+        with _factories_that_cut(full, small, sizes):
+            inputs = list(module.sample(seed=seed))
+    except TaskError:
+        return None
+    if any(not isinstance(inputs[i], torch.Tensor) or tuple(inputs[i].shape) != small[i] for i in small):
+        return None
+    state = _state(task)
+    for axis, size in sizes.items():
+        for i, d in axis.axes:
+            if i in state:
+                inputs[i] = inputs[i].narrow(d, 0, min(size, axis.size))
+    return tuple(v.contiguous() if hasattr(v, "contiguous") else v for v in inputs)
+
+
+def _factories_that_cut(
+    full: Mapping[int, Shape], small: Mapping[int, Shape], sizes: Mapping[FreeAxis, int]
+) -> AbstractContextManager[Any]:
+    """While active, torch's factories make arguments of shapes in ``full`` with those in ``small``; other shapes have
+    the extents of ``sizes``."""
+    from torch.overrides import TorchFunctionMode
+
+    # arguments of one shape are drawn in order
     pending = {shape: [small[i] for i in full if full[i] == shape] for shape in full.values()}
     extents: dict[int, int] = {}
     for axis, size in sizes.items():
         extents.setdefault(axis.size, min(size, axis.size))
 
     def resized(shape: Sequence[int]) -> tuple[int, ...]:
-        wanted = pending.get(tuple(shape))
-        # arguments of one shape are drawn in order
-        return wanted.pop(0) if wanted else tuple(extents.get(n, n) for n in shape)
+        of_arguments = pending.get(tuple(shape))
+        return of_arguments.pop(0) if of_arguments else tuple(extents.get(n, n) for n in shape)
 
     class Small(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -249,51 +291,50 @@ def drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> Args | None:
                 kwargs |= {k: resized(kwargs[k]) for k in ("size", "shape") if _is_shape(kwargs.get(k))}
             return func(*args, **kwargs)
 
-    try:
-        with Small():
-            inputs = list(module.sample(seed=seed))
-    except TaskError:
-        return None
-    if any(not isinstance(inputs[i], torch.Tensor) or tuple(inputs[i].shape) != small[i] for i in small):
-        return None
-    state = _state(task)
-    only = {a: n for a, n in sizes.items() if any(i in state for i, _ in a.axes)}
-    for axis, size in only.items():
-        for i, d in axis.axes:
-            if i in state:
-                inputs[i] = inputs[i].narrow(d, 0, min(size, axis.size))
-    return tuple(v.contiguous() if hasattr(v, "contiguous") else v for v in inputs)
+    return Small()
 
 
 def _is_shape(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and bool(value) and all(type(n) is int for n in value)
 
 
-def _groups(shapes: Mapping[int, Shape], state: set[int]) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
+class _Group(NamedTuple):
+    """Dimensions of arguments of one extent, which may vary together."""
+
+    size: int
+    axes: tuple[Place, ...]
+
+
+def _groups(shapes: Mapping[int, Shape], state: set[int]) -> list[_Group]:
     """Return candidates of one extent: the inputs' leading axes, all axes of the inputs, single axes, and axes of
     weights too.
 
     A batch axis with the extent of another axis is cut alone: rows of a square matrix keep their length."""
-    places = [(i, d, n) for i, shape in shapes.items() for d, n in enumerate(shape) if n > 2]
-    sizes = sorted({n for _, _, n in places}, key=lambda n: (min(d for _, d, m in places if m == n), -n))
-    groups: list[tuple[int, tuple[tuple[int, int], ...]]] = []
-    for size in sizes:
-        everywhere = tuple((i, d) for i, d, n in places if n == size)
-        inputs = tuple((i, d) for i, d in everywhere if i not in state)
-        leading = tuple((i, d) for i, d in inputs if d == min((e for _, e in inputs), default=0))
-        single = [((i, d),) for i, d in inputs]
-        for group in (leading, inputs, *single, everywhere):
-            if group and (size, group) not in groups:
-                groups.append((size, group))
+    places: dict[int, list[Place]] = {}
+    for i, shape in shapes.items():
+        for d, n in enumerate(shape):
+            if n > 2:
+                places.setdefault(n, []).append(Place(i, d))
+    groups: list[_Group] = []
+    for size in sorted(places, key=lambda n: (min(place.dim for place in places[n]), -n)):
+        everywhere = tuple(places[size])
+        inputs = tuple(place for place in everywhere if place.position not in state)
+        first_dim = min((place.dim for place in inputs), default=0)
+        leading = tuple(place for place in inputs if place.dim == first_dim)
+        for axes in (leading, inputs, *((place,) for place in inputs), everywhere):
+            group = _Group(size, axes)
+            if axes and group not in groups:
+                groups.append(group)
     return groups
 
 
-def _trial_size(size: int, seen: int) -> int:
+def _trial_size(size: int, axes_so_far: int) -> int:
+    """Return an extent that differs from those of the axes found just before, so that outputs tell them apart."""
     primes = (7, 11, 13, 17, 19, 23)
-    return min(size - 1, primes[seen % len(primes)])
+    return min(size - 1, primes[axes_so_far % len(primes)])
 
 
-def _resize(shapes: Mapping[int, Shape], axes: Sequence[tuple[int, int]], size: int) -> dict[int, Shape]:
+def _resize(shapes: Mapping[int, Shape], axes: Sequence[Place], size: int) -> dict[int, Shape]:
     resized = {i: list(s) for i, s in shapes.items()}
     for i, d in axes:
         resized[i][d] = size

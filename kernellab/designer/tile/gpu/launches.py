@@ -15,17 +15,17 @@ from kernellab.designer.tile.gpu.streamed import streamed
 from kernellab.designer.tile.order import accesses, axis_order, crossing, short_rows, sliceable
 
 #: largest tile, in elements, that Triton keeps in registers without spilling, at 32 warps
-_MOST = 1 << 15
+_MOST_HELD = 1 << 15
 #: length below which a contiguous axis leaves lanes idle; contiguous elements that fill cache lines
-_SHORT, _LINE = 64, 256
+_SHORT, _LINES = 64, 256
 #: numbers packed into a byte or a word, and elements of a tile that unpacks them
 _PACKED, _UNPACKED_TILE = 8, 1 << 14
 #: longest axis along which results repeat what is read, elements of their tile, and of a thread. The gradient of a
 #: pooling 2 x 2 of 64 x 64 x 112 x 112 bf16 on an H200 0.067 ms (0.280 with a program for each row of a window), 3 x 3
 #: of 111 x 111 0.078 in tiles of 2 rows of windows (0.100 of one)
-_FEW, _REPEATED, _OF_A_THREAD = 8, 1024, 32
-#: number of sums in one launch from which their tiles are kept small, and the total elements of the tiles then
-_FEW_SUMS, _SUMMED = 9, 12800
+_MOST_REPEATS, _REPEATING_TILE, _OF_A_THREAD = 8, 1024, 32
+#: number of sums in one launch above which their tiles are kept small, and the total elements of the tiles then
+_MANY_SUMS, _SUMMED_TILE = 9, 12800
 
 
 def untiled(ctx: Context, k: Launch) -> Tiling:
@@ -53,16 +53,18 @@ def _repeating(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling 
     """Choose tiles with all of the short axes along which results repeat what is read at computed places: a window's
     elements, of which each window is read once."""
     within = [ix.within() for e in k.loads for ix in e.index]
-    short = [a for a in tiled if isinstance(a.extent, int) and a.extent <= _FEW and not any(a in w for w in within)]
+    short = [
+        a for a in tiled if isinstance(a.extent, int) and a.extent <= _MOST_REPEATS and not any(a in w for w in within)
+    ]
     rest = [a for a in tiled if a not in short]
     picks = any(ix.at is not None for e in k.loads for ix in e.index)
     if not (ctx.style.measured and short and rest and picks) or tiled.index(short[0]) > tiled.index(rest[-1]):
         return None
     whole, size = list(short), ctx.volume(short)
-    while len(rest) > 1 and isinstance(rest[-1].extent, int) and size * ctx.size(rest[-1]) <= _REPEATED:
+    while len(rest) > 1 and isinstance(rest[-1].extent, int) and size * ctx.size(rest[-1]) <= _REPEATING_TILE:
         whole.append(rest.pop())
         size *= ctx.size(whole[-1])
-    rows = below(max(1, _REPEATED // size))
+    rows = below(max(1, _REPEATING_TILE // size))
     warps = max(1, size * rows // (32 * _OF_A_THREAD))
     return replace(t, whole=frozenset(whole), blocks={rest[-1]: ctx.block("ROWS", rows, rest[-1])}, warps=warps)
 
@@ -84,11 +86,11 @@ def reduction(ctx: Context, k: Launch) -> Tiling:
 def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     """Choose whole rows, with short ones in one tile; else blocks."""
     inner, red = tiled[-1], [a for a in tiled if a in k.red]
-    if len(red) == len(k.red) > 1 and (unpacked := _unpacked(ctx, k, t, tiled, red)) is not None:
-        return unpacked
-    if len(red) == len(k.red) > 1 and (several := _several(ctx, t, tiled, red)) is not None:
-        return several
-    if _held(ctx, k, red) > ctx.style.whole_row:
+    if len(red) == len(k.red) > 1 and (rows_of_parts := _packed_rows(ctx, k, t, tiled, red)) is not None:
+        return rows_of_parts
+    if len(red) == len(k.red) > 1 and (rows_of_axes := _rows_of_axes(ctx, t, tiled, red)) is not None:
+        return rows_of_axes
+    if _held_elements(ctx, k, red) > ctx.style.whole_row:
         return streamed(ctx, k, t, inner)
     t = replace(t, whole=frozenset(red), why=why.WHOLE_ROW)
     par = [a for a in tiled if a in k.par]
@@ -99,7 +101,7 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     return replace(t, blocks={par[-1]: ctx.block("ROWS", rows, most=64)}) if rows > 1 else t
 
 
-def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
+def _packed_rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
     """Choose tiles for rows of packed numbers (such as the low and high half of a byte): a step of the loop processes
     one part of each, so that no lanes are exchanged; rows share the vector that they are multiplied with. None if
     nothing is packed."""
@@ -122,7 +124,7 @@ def compares_position(condition: Op, axis: Axis) -> bool:
     return condition.op in ("lt", "eq") and here and all(isinstance(e, Num) for e in others)
 
 
-def _several(ctx: Context, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
+def _rows_of_axes(ctx: Context, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
     """Choose tiles for rows of several axes: whole if a tile holds them; else, if the innermost is short, a block of
     several whole axes. Results between the axes are computed for contiguous columns, to use whole cache lines. None for
     long innermost axes."""
@@ -145,17 +147,17 @@ def _several(ctx: Context, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Til
         return None
     blocks = {}
     if between is not None and len(whole) == len(inner_red):
-        columns = below(max(1, min(_LINE // size, ctx.style.row_block // size)))
+        columns = below(max(1, min(_LINES // size, ctx.style.row_block // size)))
         blocks[between] = ctx.block("COLS", columns, between)
         size *= columns
     while size > ctx.style.row_block:
         size //= power(ctx.size(whole.pop()))
-    nth = red[-1 - len(whole)]
-    blocks[nth] = ctx.block("ROWS", ctx.style.row_block // size, nth)
+    next_outer = red[-1 - len(whole)]
+    blocks[next_outer] = ctx.block("ROWS", ctx.style.row_block // size, next_outer)
     return replace(t, whole=frozenset(whole), blocks=blocks, exact=ctx.exact(blocks))
 
 
-def _held(ctx: Context, k: Launch, red: list[Axis]) -> float:
+def _held_elements(ctx: Context, k: Launch, red: list[Axis]) -> float:
     """Return the elements of a reduced row that one tile holds; inf if it cannot hold one at every legal size."""
     if len(red) != 1 or len(red) != len(k.red) or not ctx.bounded(red):
         return math.inf
@@ -194,16 +196,16 @@ def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     """Hold columns whole if they are read again; else use blocks of columns and rows."""
     inner, style = tiled[-1], ctx.style
     red = [a for a in tiled if a in k.red]
-    reads_again, column_elements = k.varies or len(k.reds) > 1, _held(ctx, k, red)
+    reads_again, column_elements = k.varies or len(k.reds) > 1, _held_elements(ctx, k, red)
     if k.chunk is None and reads_again and column_elements <= style.whole_column:
         height = power(ctx.size(red[0]))
         columns = max(16, min(256, style.column_tile // height))
-        blocks = {inner: ctx.block("COLS", columns, inner, 16, max(16, _MOST // height))}
+        blocks = {inner: ctx.block("COLS", columns, inner, 16, max(16, _MOST_HELD // height))}
         return replace(t, whole=frozenset(red), blocks=blocks, why=why.WHOLE_ROW)
     columns, down, warps = filling_columns(ctx, k, inner), style.down, 0
     if style.measured:
-        best = columns_of(ctx, k, inner, split=False)
-        columns, down, warps = best.columns, best.down, best.warps
+        fastest = columns_of(ctx, k, inner, split=False)
+        columns, down, warps = fastest.columns, fastest.down, fastest.warps
         elements = ctx.volume([*k.par, *k.red])
         if row := ctx.row("columns", length=ctx.size(inner), split=k.chunk is not None, elements=elements):
             columns, down, warps = row["columns"], row["down"], row["warps"]
@@ -211,10 +213,10 @@ def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         # values that are also stored as a result need several elements per thread: GELU's gradient with its sum down
         # 16384 rows of 4096 on an H200 0.156 ms, with twice the warps 0.205
         warps = max(1, warps // 2)
-    if len(k.reds) > _FEW_SUMS:
+    if len(k.reds) > _MANY_SUMS:
         # each sum is a tile in registers
         columns, warps = min(columns, 16), 4
-        down = max(4, min(down, below(_SUMMED // (len(k.reds) * columns))))
+        down = max(4, min(down, below(_SUMMED_TILE // (len(k.reds) * columns))))
     blocks = {inner: ctx.block("COLS", columns, inner, 16, 512)}
     if red and k.chunk is not None and red[-1] is red[0]:
         chunk = ctx.chunk(k)
