@@ -23,7 +23,6 @@ from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose
-from kernellab.designer.passes.chains import stored_once
 from kernellab.designer.passes.channels_last import channels_last
 from kernellab.designer.passes.join_rows import join_rows
 from kernellab.designer.passes.one_of_row import one_of_row
@@ -35,6 +34,7 @@ from kernellab.designer.passes.split.precision import in_planes
 from kernellab.designer.passes.split.reductions import split_reductions
 from kernellab.designer.passes.split.window_halves import windows_in_halves
 from kernellab.designer.passes.split.windows import split_windows
+from kernellab.designer.passes.twins import stored_once
 from kernellab.designer.passes.views import join
 from kernellab.designer.reading import Reading, read_graph
 from kernellab.designer.steps.loops import Steps

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import (
@@ -23,7 +23,6 @@ from kernellab.designer.ir.expr import (
     Free,
     Frontier,
     Inner,
-    Ix,
     Leaf,
     LogSum,
     Num,
@@ -33,8 +32,8 @@ from kernellab.designer.ir.expr import (
     by_age,
     walk,
 )
-from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
-from kernellab.designer.ir.normal import Output, Purpose, share
+from kernellab.designer.ir.launch import Launch
+from kernellab.designer.ir.normal import Output, share
 from kernellab.designer.passes import attention
 from kernellab.designer.passes.masks import last_key
 from kernellab.designer.passes.plan import Rewrite
@@ -51,7 +50,7 @@ def chained(outputs: Sequence[Output]) -> list[Output]:
     inners: dict[int, Inner] = {}
     for i, o in enumerate(rewritten):
         if o.dtype in HALVES and not o.put:
-            rewritten[i] = replace(o, expr=_outermost(o.expr, o.dtype, free, inners))
+            rewritten[i] = replace(o, expr=_with_chain(o.expr, o.dtype, free, inners))
     return share(rewritten)
 
 
@@ -61,18 +60,18 @@ def chains(outputs: Sequence[Output]) -> bool:
     return any(isinstance(e, Chain) for o in outputs for e in walk(o.expr, visited))
 
 
-def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
+def _with_chain(e: Expr, dtype: str, free: Free, inners: dict[int, Inner]) -> Expr:
     """Return ``e`` with the product that it rounds, scales or passes on replaced by a chain, if possible."""
     if isinstance(e, Op) and (e.op == "cast" or (e.op in ("mul", "div") and _number(e.args[1]) is not None)):
-        first = _outermost(e.args[0], dtype, free, kept)
+        first = _with_chain(e.args[0], dtype, free, inners)
         return e if first is e.args[0] else replace(e, args=(first, *e.args[1:]))
     if isinstance(e, Red) and e.kind == "sum" and e.chunk is None:
         # a sum of products, such as over heads that share keys: rounding before the sum is dropped
-        return _summed(_outermost(e.arg, dtype, free, kept), e, free)
+        return _summed(_with_chain(e.arg, dtype, free, inners), e, free)
     if type(e) is not Dot or e.parts or e.steps:
         return e
     for computed, stored in ((e.a, e.b), (e.b, e.a)):
-        chain = _chain(e, computed, stored, dtype, free, kept)
+        chain = _chain(e, computed, stored, dtype, free, inners)
         if chain is not None:
             return chain
     return e
@@ -91,32 +90,48 @@ def _summed(e: Expr, total: Red, free: Free) -> Expr:
     return total
 
 
-def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr | None:
-    """Return the sum of ``made``, a computed factor, times ``other``, a stored one of ``dtype``, as a scaled chain.
+def _chain(dot: Dot, computed: Expr, stored: Expr, dtype: str, free: Free, inners: dict[int, Inner]) -> Expr | None:
+    """Return the sum of a computed factor times a stored one of ``dtype`` as a scaled chain; None if it is none.
 
-    ``kept``: inner products by the id of the product that each replaces; several chains share them.
+    ``inners``: inner products by the id of the product that each replaces; several chains share them.
     """
     over = attention.longest(dot.axes)
     assert over is not None
     groups = tuple(a for a in dot.axes if a is not over)
     # float16 cannot represent values that a scale makes small
-    made, factor = _apart(made) if dtype != "float16" else (made, 1.0)
-    other, second = _apart(other)
-    factor *= second
-    if not isinstance(other, Leaf) or other.dtype != dtype or other.operands or over not in free(other):
+    factor = _unscaled(computed) if dtype != "float16" else _Scaled(computed, 1.0)
+    other = _unscaled(stored)
+    if not isinstance(other.value, Leaf) or other.value.dtype != dtype or other.value.operands:
         return None
-    if not set(groups) <= free(made) & free(other):
+    computed_axes, stored_axes = free(factor.value), free(other.value)
+    if over not in stored_axes or not set(groups) <= computed_axes & stored_axes:
         return None
-    columns = free(other) - free(made)
-    row = _row(made, free(made) - free(other))
-    if row is None or len(columns) != 1:
-        return None
-    (column,) = columns
+    row = _row(factor.value, computed_axes - stored_axes)
     # a program holds all columns of its rows
-    if not isinstance(column.extent, int) or column.extent > _WIDEST:
+    if row is None or not _is_one_tile(stored_axes - computed_axes):
         return None
-    own_inners: dict[int, Inner] = {}
-    for e in walk(made, inside=False):
+    products = _inner_products(factor.value, row, over, dtype, free, inners)
+    if not products:
+        return None
+    on_chip = Rewrite(lambda e: products.get(id(e)) or (e if isinstance(e, Frontier) else None))(factor.value)
+    chain = Chain(_in_binary(on_chip), other.value, over, dot.dtype, dot.line, groups=groups)
+    scale = factor.scale * other.scale
+    return chain if scale == 1 else Op("mul", (chain, Num(scale, "float32")), "float32", dot.line)
+
+
+def _is_one_tile(columns: Set[Axis]) -> bool:
+    """Return whether there is one axis of columns, and a tile holds all of it."""
+    return len(columns) == 1 and all(isinstance(a.extent, int) and a.extent <= _WIDEST for a in columns)
+
+
+def _inner_products(
+    factor: Expr, row: Axis, over: Axis, dtype: str, free: Free, inners: dict[int, Inner]
+) -> dict[int, Inner] | None:
+    """Return the inner products from which a tile of ``factor`` is computed, by the ids of the products that they
+    replace; None if it needs another reduction over rows and summed elements, or a stored matrix. ``inners`` is
+    extended."""
+    products: dict[int, Inner] = {}
+    for e in walk(factor, inside=False):
         if not isinstance(e, Frontier):
             continue
         if not {row, over} <= free(e):
@@ -124,17 +139,11 @@ def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict
             if any(type(x) is Dot for x in walk(e)):
                 return None
             continue
-        inner = kept.get(id(e)) or (_inner(e, row, over, dtype, free) if type(e) is Dot else None)
+        inner = inners.get(id(e)) or (_inner(e, row, over, dtype, free) if type(e) is Dot else None)
         if inner is None:
             return None
-        own_inners[id(e)] = kept[id(e)] = inner
-    if not own_inners:
-        return None
-    made = Rewrite(lambda e: own_inners.get(id(e)) or (e if isinstance(e, Frontier) else None))(made)
-    chain = Chain(_in_binary(made), other, over, dot.dtype, dot.line, groups=groups)
-    if factor == 1:
-        return chain
-    return Op("mul", (chain, Num(factor, "float32")), "float32", dot.line)
+        products[id(e)] = inners[id(e)] = inner
+    return products
 
 
 def _inner(dot: Dot, row: Axis, over: Axis, dtype: str, free: Free) -> Inner | None:
@@ -151,10 +160,10 @@ def _inner(dot: Dot, row: Axis, over: Axis, dtype: str, free: Free) -> Inner | N
     return Inner(a, b, width, dot.dtype, dot.line)
 
 
-def _row(made: Expr, rows: Set[Axis]) -> Axis | None:
-    """Return the axis of ``rows`` that is the row of the products in ``made``; heads that share keys are shorter
+def _row(factor: Expr, rows: Set[Axis]) -> Axis | None:
+    """Return the axis of ``rows`` that is the row of the products in ``factor``; heads that share keys are shorter
     rows."""
-    for e in walk(made, inside=False):
+    for e in walk(factor, inside=False):
         for side in (e.a, e.b) if isinstance(e, Product) else ():
             axis = attention.longest(a for ix in getattr(side, "index", ()) for a in ix.leaves() if a in rows)
             if axis is not None:
@@ -162,17 +171,24 @@ def _row(made: Expr, rows: Set[Axis]) -> Axis | None:
     return None
 
 
-def _apart(e: Expr) -> tuple[Expr, float]:
+class _Scaled(NamedTuple):
+    """``value`` times ``scale``."""
+
+    value: Expr
+    scale: float
+
+
+def _unscaled(e: Expr) -> _Scaled:
     """Return ``e`` without constant factors and lossless casts, and the product of those factors."""
-    factor = 1.0
+    scale = 1.0
     while isinstance(e, Op):
         number = _number(e.args[1]) if e.op in ("mul", "div") else None
         if number is not None and number != 0 and "float" in e.dtype:
-            factor = factor * number if e.op == "mul" else factor / number
+            scale = scale * number if e.op == "mul" else scale / number
         elif e.op != "cast" or e.dtype not in ("float32", "float64"):
             break
         e = e.args[0]
-    return e, factor
+    return _Scaled(e, scale)
 
 
 def _number(e: Expr) -> float | None:
@@ -207,25 +223,25 @@ def softmax_again(outputs: Sequence[Output]) -> list[Output]:
     outputs = share(list(outputs))
     free = Free()
     visited: dict[int, object] = {}
-    saved: dict[int, tuple[Attend, Expr]] = {}
+    #: what replaces shares, and sums over them, by their ids
+    shares: dict[int, Expr] = {}
     sums: dict[int, Expr] = {}
     for o in outputs:
         for e in walk(o.expr, visited):
-            match = _turned(e, free)
+            match = _sum_over_shares(e, free)
             if match is None:
                 continue
-            shares, row, dot, width = match
-            attention_value = attention.attended(dot, (dot.a, dot.b), free, True)
-            if attention_value is None or not attention_value.binary:
+            attention_value = attention.attended(match.dot, (match.dot.a, match.dot.b), free, True)
+            softmax = attention.softmax(match.shares, match.dot.axes[0])
+            if attention_value is None or softmax is None or not attention_value.binary:
                 continue
-            scores, zero, _ = attention.softmax(shares, dot.axes[0])  # type: ignore[misc]
             # factors multiplied as narrow floats are rounded where they are used
-            recomputed = _shares(attention_value, scores, zero, free)
-            saved |= {id(each): (attention_value, recomputed) for each in _below_casts(shares)}
-            sums[id(e)] = Red("sum", Op("mul", (row, attention_value), "float32"), (width,), "float32")
+            recomputed = _shares(attention_value, softmax, free)
+            shares |= {id(each): recomputed for each in _below_casts(match.shares)}
+            sums[id(e)] = Red("sum", Op("mul", (match.row, attention_value), "float32"), (match.width,), "float32")
     if not sums:
         return list(outputs)
-    replacements = {**{i: e for i, (_, e) in saved.items()}, **sums}
+    replacements = {**shares, **sums}
     visit = Rewrite(lambda e: replacements.get(id(e)))
     return [replace(o, expr=visit(o.expr)) for o in outputs]
 
@@ -239,8 +255,16 @@ def _below_casts(e: Expr) -> list[Expr]:
     return result
 
 
-def _turned(e: Expr, free: Free) -> tuple[Expr, Expr, Dot, Axis] | None:
-    """Match a sum as above: return the shares, the rows' factor, the product of shares and values, and the axis d."""
+class _SumOverShares(NamedTuple):
+    """A sum as in :func:`softmax_again`: the shares p, the rows' factor g, the product of p and v, and the axis d."""
+
+    shares: Expr
+    row: Expr
+    dot: Dot
+    width: Axis
+
+
+def _sum_over_shares(e: Expr, free: Free) -> _SumOverShares | None:
     if not (
         isinstance(e, Red) and e.kind == "sum" and len(e.axes) == 1 and isinstance(e.arg, Op) and e.arg.op == "mul"
     ):
@@ -253,20 +277,20 @@ def _turned(e: Expr, free: Free) -> tuple[Expr, Expr, Dot, Axis] | None:
         if keys in free(row) or other.axes[0] in free(shares):
             continue
         row_f32 = row if row.dtype == "float32" else Op("cast", (row,), "float32", e.line)
-        return shares, row_f32, Dot(shares, values, keys, "float32", e.line), other.axes[0]
+        return _SumOverShares(shares, row_f32, Dot(shares, values, keys, "float32", e.line), other.axes[0])
     return None
 
 
-def _shares(found: Attend, scores: Expr, zero: bool, free: Free) -> Expr:
+def _shares(of: Attend, softmax: attention.Softmax, free: Free) -> Expr:
     """Return exp2(scores - log of the row's divisor)."""
-    columns = tuple(free(found.b) - free(found.a) - {found.over})
-    log_sum = LogSum(found, columns, "float32")
+    columns = tuple(free(of.b) - free(of.a) - {of.over})
+    log_sum = LogSum(of, columns, "float32")
     base: Expr = log_sum
-    if zero:
+    if softmax.zero:
         # an empty row: exp2(-inf), not exp2(-inf + inf)
         empty = Op("eq", (log_sum, Num(-math.inf, "float32")), "bool")
         base = Op("where", (empty, Num(0.0, "float32"), log_sum), "float32")
-    return Op("exp2", (Op("sub", (attention.times(scores, _LOG2_E), base), "float32"),), "float32")
+    return Op("exp2", (Op("sub", (attention.times(softmax.scores, _LOG2_E), base), "float32"),), "float32")
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------
@@ -326,78 +350,3 @@ def last_of(e: Expr, row: Axis, over: Axis) -> int | None:
     if e.op == "where" and _number(e.args[1]) == 0:
         return bounds[2]
     return bounds[0] if e.op in ("div", "cast", "neg") else None
-
-
-# -- duplicate launches ------------------------------------------------------------------------------------------------
-
-
-def stored_once(plan: Plan) -> Plan:
-    """Remove launches that store the same values as an earlier one, under other axes."""
-    unique: list[Launch] = []
-    names: dict[str, str] = {}
-
-    def change(e: Expr) -> Expr | None:
-        return replace(e, tensor=names[e.tensor]) if isinstance(e, Leaf) and e.tensor in names else None
-
-    for k in plan.launches:
-        visit = Rewrite(change)
-        k.reds = [visit(r) for r in k.reds]  # type: ignore[misc]
-        k.dot = visit(k.dot) if k.dot is not None else None  # type: ignore[assignment]
-        k.others = [visit(d) for d in k.others]  # type: ignore[misc]
-        k.outs = [replace(o, expr=visit(o.expr)) for o in k.outs]
-        twin_names = next((twin for other in unique if (twin := _twin(other, k)) is not None), None)
-        if twin_names is None:
-            unique.append(k)
-        else:
-            names |= twin_names
-    return replace(plan, launches=tuple(unique))
-
-
-def _twin(first: Launch, second: Launch) -> dict[str, str] | None:
-    """Return a map from each tensor that ``second`` stores to the tensor of ``first`` with the same elements."""
-    stores = (LaunchKind.REDUCTION, LaunchKind.ATTENTION)
-    if first.kind is not second.kind or first.kind not in stores or {Purpose.VALUE} != first.purposes | second.purposes:
-        return None
-    names = {}
-    for second_out in second.outs:
-        for first_out in first.outs:
-            axes: dict[Axis, Axis] = {}
-            alike = len(second_out.index) == len(first_out.index) and second_out.dtype == first_out.dtype
-            if (
-                alike
-                and _alike(first_out.expr, second_out.expr, axes)
-                and _alike_at(first_out.index, second_out.index, axes)
-            ):
-                names[second_out.tensor] = first_out.tensor
-                break
-        else:
-            return None
-    return names
-
-
-def _alike(x: Any, y: Any, axes: dict[Axis, Axis]) -> bool:
-    """Return whether ``y`` is the expression ``x`` with other axes.
-
-    ``axes`` maps axes of ``y`` to those of ``x``; it is extended.
-    """
-    if isinstance(x, Axis):
-        return isinstance(y, Axis) and x.extent == y.extent and axes.setdefault(y, x) is x
-    if isinstance(x, Ix):
-        return isinstance(y, Ix) and _alike_at((x,), (y,), axes)
-    if isinstance(x, tuple):
-        return isinstance(y, tuple) and len(x) == len(y) and all(_alike(a, b, axes) for a, b in zip(x, y, strict=True))
-    if type(x) is not type(y):
-        return False
-    if not isinstance(x, (Leaf, Op, Red, Attend, Inner, LogSum)) and hasattr(x, "operands") and x.operands:
-        return False
-    if not hasattr(x, "operands"):
-        return bool(x == y)
-    return all(_alike(getattr(x, f.name), getattr(y, f.name), axes) for f in fields(x) if f.name != "line")
-
-
-def _alike_at(x: tuple[Ix, ...], y: tuple[Ix, ...], axes: dict[Axis, Axis]) -> bool:
-    return all(
-        a.offset == b.offset and a.sign == b.sign and a.win is b.win is None and a.at is b.at is None
-        and _alike(a.axes, b.axes, axes)
-        for a, b in zip(x, y, strict=True)
-    )  # fmt: skip

@@ -34,7 +34,7 @@ _COPIED = {16: 0.2, 32: 0.35, 64: 0.6, 128: 0.7}
 _IN_PLACE = {16: 0.5, 32: 0.4, 64: 0.45, 128: 0.6}
 #: share of that rate if every second half of a row is loaded separately: on an H200 in place 0.18 ms for 64 x 128 x 56
 #: x 56 to 256 channels
-_APART = 0.4
+_STRIDED = 0.4
 #: rate share of float16 windows relative to that of TF32 windows; measured on an H100
 _OF_HALVES = 0.75
 #: share of the memory's rate that a copy and a window reach
@@ -45,7 +45,7 @@ _SCATTERED = (0.23, 0.1)
 #: number of TF32 products that emulate one of float32 (or six of bfloat16, at half the time each)
 PRODUCTS = 3
 #: largest number of contiguous summed elements in the copy
-_LONGEST = 128
+_LONGEST_ROW = 128
 
 
 def channels_last(
@@ -66,18 +66,17 @@ def channels_last(
     launches: list[Launch] = []
     copies: dict[Hashable, str] = {}
     for k in plan.launches:
-        if k.kind is LaunchKind.WINDOW and k.window.turned:
+        if k.kind is not LaunchKind.WINDOW:
+            launches.append(k)
+        elif k.window.turned:
             launches += _both_last(k, k.window, layout, copies)
-            continue
-        if k.kind is LaunchKind.WINDOW and k.window.packed and _lies_last(k.window):
-            launches.append(_in_place(k))
-            continue
-        if k.kind is LaunchKind.WINDOW and k.window.packed and _fits(k.window):
+        elif k.window.packed and _lies_last(k.window):
+            launches.append(_over(k, replace(k.window, last=True)))
+        elif k.window.packed and _may_copy(k.window):
             unfolded = _unfolding(k, k.window, _Rates(chip, size, splits(k), halves), always)
-            if unfolded is not None:
-                launches += _copies(k, k.window, unfolded, layout, copies)
-                continue
-        launches.append(k)
+            launches += [k] if unfolded is None else _copies(k, k.window, unfolded, layout, copies)
+        else:
+            launches.append(k)
     return Plan(tuple(launches), layout)
 
 
@@ -88,16 +87,17 @@ def summed_block(extent: int, item: int = 4) -> int:
     return min(blocks, key=lambda b: (math.ceil(extent / b) * (b + step), -b))
 
 
-def _fits(win: Win) -> bool:
+def _may_copy(win: Win) -> bool:
+    """Return whether the window's factors are tensors of fixed shape in one dtype of tensor cores."""
     fixed = all(isinstance(a.extent, int) for a in Free()(win.a) | Free()(win.b))
     return fixed and isinstance(win.a, Leaf) and isinstance(win.b, Leaf) and win.a.dtype == win.b.dtype in _BYTES
 
 
-def _in_place(k: Launch) -> Launch:
-    """Return ``k`` with its window over the original input."""
-    win, in_place = k.window, replace(k.window, last=True)
-    rewrite = Rewrite(lambda e: in_place if e is win else None)
-    return replace(k, dot=in_place, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
+def _over(k: Launch, window: Win) -> Launch:
+    """Return ``k`` with another window."""
+    before = k.window
+    rewrite = Rewrite(lambda e: window if e is before else None)
+    return replace(k, dot=window, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
 
 
 def _lies_last(win: Win) -> bool:
@@ -121,26 +121,26 @@ class _Rates:
 
 def _unfolding(k: Launch, win: Win, rates: _Rates, always: bool) -> tuple[Tap, ...] | None:
     """Return the taps that the copy unfolds; None if the window is faster without a copy."""
-    best, best_taps = math.inf, None
-    if not always:
-        best = _seconds(k, win, None, rates)
+    least = math.inf if always else _seconds(k, win, None, rates)
+    fastest: tuple[Tap, ...] | None = None
     for taps in _choices(win):
         seconds = _seconds(k, win, taps, rates)
-        if seconds < best:
-            best, best_taps = seconds, taps
-    return best_taps
+        if seconds < least:
+            least, fastest = seconds, taps
+    return fastest
 
 
 def _choices(win: Win) -> Iterator[tuple[Tap, ...]]:
+    """Yield the sets of taps that a copy may unfold, fewest first."""
     inside = extents.fixed(win.sums[0].extent)
     free = [tap for tap in win.taps if phases(tap) == 1 and tap.k is not None]
     for count in range(len(free) + 1):
         for taps in combinations(free, count):
-            if not taps or _row(taps, inside, win) <= _LONGEST:
+            if not taps or _row_length(taps, inside, win) <= _LONGEST_ROW:
                 yield taps
 
 
-def _row(taps: tuple[Tap, ...], inside: int, win: Win) -> int:
+def _row_length(taps: tuple[Tap, ...], inside: int, win: Win) -> int:
     """Return the number of contiguous summed elements in the copy."""
     lane = _LANE // _BYTES[win.dtype] if win.dtype in _BYTES else 4
     return math.prod(tap.kernel for tap in taps) * -(-inside // lane) * lane
@@ -166,9 +166,9 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -
         read, copied, row = source, 0.0, inside
         share *= next((_IN_PLACE[n] for n in _IN_PLACE if out <= n), _IN_PLACE[128])
         if width == 2 and any(tap.stride > 1 and not tap.transposed for tap in win.taps):
-            share *= _APART
+            share *= _STRIDED
     else:
-        row = _row(taps, inside, win)
+        row = _row_length(taps, inside, win)
         read = width * row * math.prod(
             size(ix.win.out) if ix.win is not None and ix.win in taps and ix.win.out else _extent(ix, size)
             for ix in win.a.index
@@ -180,7 +180,7 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -
             # the input is read once more, for its largest elements
             rate, read, source = halves * _OF_HALVES, read // 2, 2 * source
         copied = source + read
-        if taps and width * _row((), inside, win) < 2 * _LANE:
+        if taps and width * _row_length((), inside, win) < 2 * _LANE:
             copying *= _SCATTERED[width * row > 64] / _STREAMED
     # in a copy a step costs about as much as six more elements
     block = summed_block(row)
@@ -202,7 +202,7 @@ def _extent(ix: Ix, size: Callable[[Axis], int]) -> int:
 # -- the copies
 
 
-def _both_last(k: Launch, win: Win, layout: Layout, known: dict[Hashable, str]) -> list[Launch]:
+def _both_last(k: Launch, win: Win, layout: Layout, copies: dict[Hashable, str]) -> list[Launch]:
     """Return a copy of each factor whose channels are not contiguous, and the window that reads them."""
     launches: list[Launch] = []
 
@@ -211,16 +211,17 @@ def _both_last(k: Launch, win: Win, layout: Layout, known: dict[Hashable, str]) 
         (c,) = (a for ix in e.index for a in ix.leaves() if ix.win is None and a in k.par)
         if side_by_side(e, c):
             return e
-        copy, first = _input(e, c, (), c, c, layout, known)
+        copy, first = _input(e, c, (), c, c, layout, copies)
         launches.extend(first)
         return copy
 
     rewritten = replace(win, a=last(win.a), b=last(win.b))
-    rewrite = Rewrite(lambda e: rewritten if e is win else None)
-    return [*launches, replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])]
+    return [*launches, _over(k, rewritten)]
 
 
-def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout, known: dict[Hashable, str]) -> list[Launch]:
+def _copies(
+    k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout, copies: dict[Hashable, str]
+) -> list[Launch]:
     """Return the copy of the input (and of the weights if their rows change), and the window that reads them."""
     (c,) = win.sums
     assert isinstance(win.a, Leaf) and isinstance(win.b, Leaf)
@@ -228,7 +229,7 @@ def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout, know
     lane = _LANE // _BYTES[win.a.dtype]
     wide = Axis(-(-inside // lane) * lane)
     row = Axis(math.prod(tap.kernel for tap in unfolded) * extents.fixed(wide.extent))
-    x, launches = _input(win.a, c, unfolded, wide, row, layout, known)
+    x, launches = _input(win.a, c, unfolded, wide, row, layout, copies)
     w = win.b
     if unfolded or wide.extent != inside:
         w, second = _weights(win, unfolded, wide, row, layout)
@@ -237,9 +238,7 @@ def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout, know
         row = c
         x = Leaf(x.tensor, (*x.index[:-1], Ix((c,))), x.dtype, x.line)
     other_taps = tuple(tap for tap in win.taps if tap not in unfolded)
-    rewritten = replace(win, a=x, b=w, taps=other_taps, sums=(row,), last=True)
-    rewrite = Rewrite(lambda e: rewritten if e is win else None)
-    return [*launches, replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])]
+    return [*launches, _over(k, replace(win, a=x, b=w, taps=other_taps, sums=(row,), last=True))]
 
 
 def _input(
@@ -249,10 +248,11 @@ def _input(
     wide: Axis,
     row: Axis,
     layout: Layout,
-    known: dict[Hashable, str],
+    copies: dict[Hashable, str],
 ) -> tuple[Leaf, list[Launch]]:
-    """Return the elements of ``source`` with ``c`` contiguous, and the copy that stores them; an existing copy is
-    reused."""
+    """Return the elements of ``source`` with ``c`` contiguous, and the copy that stores them; one of ``copies`` is
+    reused. ``wide`` is the padded channel, ``row`` the unfolded taps and channels of the copy's last dimension."""
+    # one entry for each dimension: as the copy writes and reads it, and as the window reads the copy
     written: list[Ix] = []
     read: list[Ix] = []
     here: list[Ix] = []
@@ -280,12 +280,12 @@ def _input(
     place = next(n for n, ix in enumerate(source.index) if c in ix.leaves())
     key = (layout.name(source.tensor), place, (*shape, row.extent), tuple(ks.items()))
     launches: list[Launch] = []
-    if key not in known:
-        name = known[key] = layout.fresh(f"{source.tensor}_last")
+    if key not in copies:
+        name = copies[key] = layout.fresh(f"{source.tensor}_last")
         layout.views[name], layout.dtypes[name] = (*shape, row.extent), source.dtype
         value = Leaf(source.tensor, tuple(read), source.dtype, source.line)
         launches.append(_copy(name, tuple(written), tuple(ks.values()), wide, value))
-    return Leaf(known[key], (*here, Ix((row,))), source.dtype, source.line), launches
+    return Leaf(copies[key], (*here, Ix((row,))), source.dtype, source.line), launches
 
 
 def _weights(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: Layout) -> tuple[Leaf, Launch]:
