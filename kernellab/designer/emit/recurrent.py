@@ -1,5 +1,16 @@
 """The steps of a recurrent layer as one sketch: the state goes through memory, so that a wide one is computed in
-blocks."""
+blocks.
+
+The sketch is written as text and parsed: for one layer of an RNN it is
+
+    for b in range(0, rows, BM):
+        for t in range(steps):
+            for j in range(0, width, BN):
+                sum_0 = ...                            # the state times the weights, in blocks of BK
+                load(gates[t, b:b+BM, 0, j:j+BN] -> in_0)
+                state = tanh(in_0 + sum_0)
+                store(state -> states[t, b:b+BM, j:j+BN])
+"""
 
 from __future__ import annotations
 
@@ -67,28 +78,55 @@ class _Words(dict[str, str]):
 class _Steps:
     """Writes a sketch's lines, in which ``$`` marks the names of tiles.
 
-    The loops are over a program's rows (``row``), the steps (``step``), the blocks of the state's columns (``col``) and
-    the state's elements that a product sums (``at``). Several layers have their columns side by side: a block of
-    columns is within one layer.
+    The loops are over a program's rows, the steps, the blocks of the state's columns and the state's elements that a
+    product sums. Several layers have their columns side by side: a block of columns is within one layer.
     """
 
     def __init__(self, k: Recurrence, t: StepTiles, names: Names) -> None:
         self.k, self.t = k, t
+        #: the variables of the loops
         self.row, self.step, self.col, self.at = (names.fresh(word) for word in ("b", "t", "j", "k"))
         self.gates, self.dtype = range(GATES[k.cell]), DTYPES[k.dtype]
         self.several = k.layers > 1
-        #: the layer of a block of columns, and the first column of that layer
-        self.layer = f"{self.col} // {k.width}" if self.several else "0"
-        self.layer_start = f"{self.col} // {k.width} * {k.width}" if self.several else "0"
-        #: the layer's step; in a stack, layer l is l steps late
-        self.layer_step = f"{self.step} - {self.layer}" if k.stack else self.step
-        #: the part of the weights that the layer's state is multiplied by
-        self.state_part = f"{self.layer} * 2 + 1" if k.stack else self.layer
-        # index ranges: a program's rows, a block of columns in all layers and in its own, a block of summed elements
-        self.rows, self.summed = f"{self.row}:{self.row}+{t.rows}", f"{self.at}:{self.at}+{t.summed}"
-        self.columns = f"{self.col}:{self.col}+{t.columns}"
-        within = f"{self.col} % {k.width}"
-        self.layer_columns = f"{within}:{within}+{t.columns}" if self.several else self.columns
+
+    # -- indices: those of a layer are for the layer of the current block of columns
+
+    @property
+    def layer(self) -> str:
+        return f"{self.col} // {self.k.width}" if self.several else "0"
+
+    @property
+    def layer_start(self) -> str:
+        """The first column of the layer."""
+        return f"{self.layer} * {self.k.width}" if self.several else "0"
+
+    @property
+    def layer_step(self) -> str:
+        """The layer's step; in a stack, layer l is l steps late."""
+        return f"{self.step} - {self.layer}" if self.k.stack else self.step
+
+    @property
+    def state_part(self) -> str:
+        """The part of the weights that the layer's state is multiplied by."""
+        return f"{self.layer} * 2 + 1" if self.k.stack else self.layer
+
+    @property
+    def rows(self) -> str:
+        return _range(self.row, self.t.rows)
+
+    @property
+    def summed(self) -> str:
+        return _range(self.at, self.t.summed)
+
+    @property
+    def columns(self) -> str:
+        """The block of columns among those of all layers."""
+        return _range(self.col, self.t.columns)
+
+    @property
+    def layer_columns(self) -> str:
+        """The block of columns within its layer."""
+        return _range(f"{self.col} % {self.k.width}", self.t.columns) if self.several else self.columns
 
     def lines(self, name: str, tunables: Iterable[str], roles: Mapping[str, str | None], task: Task) -> list[str]:
         """Return the whole sketch's lines."""
@@ -151,8 +189,7 @@ class _Steps:
     def _block(self) -> list[str]:
         """Return the lines of one block of columns in one step."""
         k, t = self.k, self.t
-        layer_at = f"{self.layer_start} + {self.at}"
-        state_columns = f"{layer_at}:{layer_at}+{t.summed}" if self.several else self.summed
+        state_columns = _range(f"{self.layer_start} + {self.at}", t.summed) if self.several else self.summed
         part = f"{self.state_part}, " if self.several else ""
         if k.halves is None:
             products = self._products()
@@ -210,7 +247,7 @@ class _Steps:
             now = f"{k.steps} - 1 - {self.step}" if backwards else self.step
             start = f"{self.col} - {n * int(k.width)}" if n else self.col  # type: ignore[arg-type]
             tile = f"$in_{g}_{n}" if n else f"$in_{g}"
-            lines.append(f"load({tensor}[{self._place(now, f'{g}, {start}:{start}+{self.t.columns}')}] -> {tile})")
+            lines.append(f"load({tensor}[{self._place(now, f'{g}, {_range(start, self.t.columns)}')}] -> {tile})")
             lines += [f"$in_{g} = $in_{g} + {tile}"] if n else []
         if k.below:
             lines += [
@@ -275,12 +312,16 @@ class _Steps:
             *(self._accumulator(f"below_{g}", "f32") for g in self.gates),
             f"for {self.at} in range(0, {k.width}, {t.summed}):",
             *_indented(1, [
-                f"load({k.written[0]}[{self._place(f'{self.step}-1', f'{start}:{start}+{t.summed}')}] -> $lower)",
+                f"load({k.written[0]}[{self._place(f'{self.step}-1', _range(start, t.summed))}] -> $lower)",
                 *self._products_of_halves(weights_rows, "lower", "lower_scale", "below"),
             ]),
             *self._unscaled("below", "lower_scale", f"{self.layer} * 2, "),
             *(f"$in_{g} = $in_{g} + $below_{g}" for g in self.gates),
         ]  # fmt: skip
+
+
+def _range(start: str, length: str) -> str:
+    return f"{start}:{start}+{length}"
 
 
 def _indented(depth: int, lines: Iterable[str]) -> list[str]:
