@@ -64,6 +64,7 @@ PATTERNS = {
         "export.runtime.prebuilt",
         "task.module",
         "teach.read.machine",
+        "task.source",
         "verifier.cuda.trace",
         "sandbox.sandbox",
         "verifier.judge.process",

@@ -1,23 +1,22 @@
-"""Runs a task's module text: finds the form, samples inputs, calls the reference."""
+"""A task's module with one interface for both forms: its sizes and inputs, its Model, and calls of its reference.
+
+The native form has ``inputs(N=...)`` and ``reference(...)``; KernelBench's has ``get_inputs()`` and ``Model``. A
+kernel's arguments are the tensors and numbers of the inputs, flattened, then the Model's state: for ``inputs() -> (x,
+[y, 2])`` they are ``x, y, 2``.
+"""
 
 from __future__ import annotations
 
-import builtins
-import hashlib
 import inspect
-import linecache
 import re
-import sys
 import threading
-import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import KernellabError, TaskError
+from kernellab.errors import TaskError
 from kernellab.task.call_inputs.cases import CHOSEN, LISTS, Listed, inputs_at, listed
 from kernellab.task.call_inputs.randomness import draws_by_itself, may_draw
 from kernellab.task.call_inputs.slots import Slot, arguments, filled, holes, slots_of, within
@@ -25,6 +24,7 @@ from kernellab.task.dims import Dim, TaskForm
 from kernellab.task.dtypes import masks_as_queries, whole_divisions
 from kernellab.task.faking import without_memory
 from kernellab.task.meta.errors import TooLong
+from kernellab.task.source import TaskSource
 from kernellab.task.values import as_tensor, device_of, in_written_order, outputs_of, quiet_numpy, seeded, to_numpy
 
 if TYPE_CHECKING:
@@ -33,11 +33,8 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 DEFAULT_SIZE = 1024
-_DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
 #: a task's own function that gives its last arguments from all of them, where these depend on the others
 DERIVED = "_derived"
-#: torch's message for a device that does not exist
-_NO_DEVICE = re.compile(r"at start of device string: (\w+)|not compiled with (\w+)")
 _FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
 
 
@@ -65,9 +62,9 @@ class TaskModule:
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.text = text
-        self.hash = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self.filename = f"<task {name} {self.hash}>"
-        self.namespace = self._execute()
+        source = TaskSource(name, text)
+        self.hash, self.filename, self.namespace = source.hash, source.filename, source.namespace
+        self._guard = source.guard
         self.form = self._form()
         #: the places of a call's values in the latest inputs
         self.slots: tuple[Slot, ...] | None = None
@@ -326,23 +323,6 @@ class TaskModule:
 
     # -- internal
 
-    def _execute(self) -> dict[str, Any]:
-        linecache.cache[self.filename] = (len(self.text), None, self.text.splitlines(keepends=True), self.filename)
-        try:
-            code = compile(self.text, self.filename, "exec", dont_inherit=True)
-        except SyntaxError as error:
-            raise TaskError(
-                f"The task has a syntax error on line {error.lineno}: {error.msg}.", "Fix that line and run it again."
-            ) from None
-        except ValueError as error:
-            raise TaskError(f"The task's text cannot be compiled: {error}.", "Give plain Python text.") from None
-        module = types.ModuleType(f"kernellab_task_{self.hash}")
-        module.__file__ = self.filename
-        # dataclasses and pickle look a class's module up by name
-        sys.modules[module.__name__] = module
-        self._guard("the task's text", exec, code, module.__dict__)
-        return module.__dict__
-
     def _form(self) -> TaskForm:
         has = self.namespace.__contains__
         if has("reference"):
@@ -453,54 +433,6 @@ class TaskModule:
         for parameter, value in zip(self.trailing_scalars(len(inputs)), rest, strict=False):
             keywords[parameter.name] = value
         return positional, keywords
-
-    def _guard(self, what: str, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-        """Call the task's code; any exception becomes one sentence with the line."""
-        try:
-            return function(*args, **keywords)
-        except KernellabError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise self._explain(what, error) from error
-
-    def _explain(self, what: str, error: BaseException) -> TaskError:
-        trace = self._place(error)
-        at = f" at line {trace.tb_lineno}" if trace else ""
-        if isinstance(error, NameError) and error.name and not hasattr(builtins, error.name):
-            names = {**trace.tb_frame.f_globals, **trace.tb_frame.f_locals} if trace else {}
-            near = get_close_matches(error.name, names, 1)
-            remedy = f"Did you mean {near[0]!r}? Otherwise: {_DEFINE_IT}" if near else _DEFINE_IT
-            return TaskError(f"The name {error.name!r} is not defined{at} of the task.", remedy)
-        if isinstance(error, ImportError):
-            return TaskError(f"The task imports what is not here{at}: {error}.", "Install it, or do without it.")
-        shown = what if " " in what else f"{what}()"
-        text = next(iter(str(error).strip().splitlines()), "").rstrip(".")
-        if device := _NO_DEVICE.search(text):
-            name = (device[1] or device[2]).lower()
-            return TaskError(
-                f"The task names the device {name!r}{at}, which this machine's PyTorch does not have.",
-                "Take the device of an argument, as in torch.zeros(3, device=x.device).",
-            )
-        # a function's name keeps its case
-        shown = shown[:1].upper() + shown[1:] if " " in shown else shown
-        message = f"{shown} raises {type(error).__name__}{at}{': ' + text if text else ''}."
-        if what in ("reference", "Model.forward"):
-            return TaskError(message, "See that inputs() gives what the reference takes, and that it runs on its own.")
-        if text.startswith("Dim.__init__()"):
-            return TaskError(
-                message,
-                'Write Dim("N", 1, 64): a name, the least, the most. Multiples are written in inputs: randn(64 * N).',
-            )
-        return TaskError(message, "Fix it: it must run on its own.")
-
-    def _place(self, error: BaseException) -> types.TracebackType | None:
-        """Return the deepest frame of the task's text in the exception."""
-        place, trace = None, error.__traceback__
-        while trace:
-            if trace.tb_frame.f_code.co_filename == self.filename:
-                place = trace
-            trace = trace.tb_next
-        return place
 
 
 def _init_arguments(listed: Any) -> tuple[list[Any], dict[str, Any]]:

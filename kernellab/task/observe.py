@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union, overload
 
 from kernellab.errors import TaskError
 from kernellab.task.call_inputs.cases import CHOSEN
+from kernellab.task.call_inputs.fit import Sizes
 from kernellab.task.call_inputs.slots import is_array
 from kernellab.task.dims import Extent, TaskForm
 from kernellab.task.dtypes import channels_last
-from kernellab.task.fit import Sizes
 from kernellab.task.task import OutputSpec
 
 if TYPE_CHECKING:

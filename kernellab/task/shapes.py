@@ -12,8 +12,8 @@ from itertools import combinations, islice, product
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 from kernellab.errors import TaskError
+from kernellab.task.call_inputs.fit import Sizes, fit, is_stepped
 from kernellab.task.dims import Dim, Extent
-from kernellab.task.fit import Sizes, fit, is_stepped
 from kernellab.task.observe import Observation, Observed, StateSpec, observe
 from kernellab.task.task import OutputSpec
 

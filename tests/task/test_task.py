@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind, Dim, Task, TaskForm, extent, forget_modules, load_task
-from kernellab.task.fit import fit
+from kernellab.task.call_inputs.fit import fit
 from kernellab.task.values import in_written_order
 
 STRANGE = "import torch\ndef reference(x): return {}\ndef inputs(): return {}\n"

@@ -14,10 +14,10 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
+from kernellab.task.call_inputs.fit import Sizes
 from kernellab.task.call_inputs.slots import Slot, arguments, is_array, slots_of
 from kernellab.task.dims import Dim, Extent, extent
 from kernellab.task.faking import has_values
-from kernellab.task.fit import Sizes
 
 if TYPE_CHECKING:
     import torch
@@ -61,10 +61,12 @@ class Listed:
     def nearest(self, sizes: Sizes) -> int:
         """Return the position of the case whose sizes are nearest to ``sizes``, by ratio."""
 
-        def distance(listed_sizes: Sizes) -> float:
-            return sum(abs(log2((n + 1) / (listed_sizes[name] + 1))) for name, n in sizes.items())
+        by_case = dict(zip(self.kept, self.sizes, strict=True))
 
-        return min(zip(self.kept, self.sizes, strict=True), key=lambda case: distance(case[1]))[0]
+        def distance(case: int) -> float:
+            return sum(abs(log2((n + 1) / (by_case[case][name] + 1))) for name, n in sizes.items())
+
+        return min(by_case, key=distance)
 
     def fixed(self) -> Listed:
         """Return the main case alone, without Dims."""
@@ -91,46 +93,53 @@ def listed(cases: Sequence[Sequence[Any]], chosen: int | None, what: str) -> Lis
         raise TaskError(f"{CHOSEN} is {chosen}, and {what}() lists {len(cases)} cases.", "Count cases from 0.")
     places = [slots_of(case, what) for case in cases]
     drawn = [arguments(case, slots) for case, slots in zip(cases, places, strict=True)]
-    sizes_of = [[_bytes(v) for v in values] for values in drawn]
-    total = [sum(sizes) for sizes in sizes_of]
+    bytes_of = [[_bytes(v) for v in values] for values in drawn]
+    total = [sum(sizes) for sizes in bytes_of]
     main = total.index(max(total)) if chosen is None else chosen
     kept = [i for i, values in enumerate(drawn) if places[i] == places[main] and _alike(values, drawn[main])]
     columns = [
-        None
-        if not is_array(value)
-        else [tuple(int(drawn[i][at].shape[axis]) for i in kept) for axis in range(value.ndim)]
+        [tuple(int(drawn[i][at].shape[axis]) for i in kept) for axis in range(value.ndim)] if is_array(value) else None
         for at, value in enumerate(drawn[main])
     ]
-    extents: dict[tuple[int, ...], Extent] = {}
-    named: dict[str, tuple[int, ...]] = {}
-    for column in sorted({c for axes in columns for c in axes or ()}, key=lambda c: (sum(c), c)):
+    extents, named = _named({column for axes in columns for column in axes or ()})
+    sizes: list[Sizes] = [{name: column[i] for name, column in named.items()} for i in range(len(kept))]
+    shapes = [None if axes is None else tuple(extents[column] for column in axes) for axes in columns]
+    dims = tuple(Dim(name, 1, max(s[name] for s in sizes)) for name in named)
+    largest = tuple(max(sizes, default=0) for sizes in bytes_of)
+    return Listed(main, tuple(kept), dims, tuple(sizes), tuple(shapes), tuple(total), largest)
+
+
+#: an extent of one argument in each of the kept cases
+Column = tuple[int, ...]
+
+
+def _named(columns: set[Column]) -> tuple[dict[Column, Extent], dict[str, Column]]:
+    """Return each column as an extent over Dims, and the column that each Dim names; small extents are named first."""
+    extents: dict[Column, Extent] = {}
+    named: dict[str, Column] = {}
+    for column in sorted(columns, key=lambda c: (sum(c), c)):
         related = _related(column, named)
         if related is None:
             related = f"D{len(named)}"
             named[related] = column
         extents[column] = related
-    sizes: list[Sizes] = [{name: column[i] for name, column in named.items()} for i in range(len(kept))]
-    shapes = [None if axes is None else tuple(extents[column] for column in axes) for axes in columns]
-    dims = tuple(Dim(name, 1, max(s[name] for s in sizes)) for name in named)
-    return Listed(
-        main, tuple(kept), dims, tuple(sizes), tuple(shapes), tuple(total), tuple(max(s, default=0) for s in sizes_of)
-    )
+    return extents, named
 
 
-def _related(column: tuple[int, ...], named: Mapping[str, tuple[int, ...]]) -> Extent | None:
+def _related(column: Column, named: Mapping[str, Column]) -> Extent | None:
     """Return an expression over the ``named`` Dims that equals ``column`` in every case: a number; a multiple or part
     of a Dim, or the Dim plus a number; the product of two; None if there is none."""
     if len(set(column)) == 1:
         return column[0]
     for name, sizes_of in named.items():
         ratios = {Fraction(n, k) if k else Fraction(-1) for n, k in zip(column, sizes_of, strict=True)}
-        more = {n - k for n, k in zip(column, sizes_of, strict=True)}
+        differences = {n - k for n, k in zip(column, sizes_of, strict=True)}
         ratio = next(iter(ratios))
         if len(ratios) == 1 and ratio > 0 and 1 in (ratio.numerator, ratio.denominator):
             part = f" // {ratio.denominator}" if ratio.denominator > 1 else ""
             return f"{ratio.numerator}*{name}" if ratio > 1 else f"{name}{part}"
-        if len(more) == 1 and max(more) > 0:
-            return f"{name} + {max(more)}"
+        if len(differences) == 1 and max(differences) > 0:
+            return f"{name} + {max(differences)}"
     for one, two in combinations(named, 2):
         if all(n == a * b for n, a, b in zip(column, named[one], named[two], strict=True)):
             return f"{one}*{two}"
@@ -154,7 +163,7 @@ def inputs_at(
 ) -> tuple[list[Any], tuple[Slot, ...]]:
     """Return the arguments of a kernel at ``sizes``, and their places in the call. ``cases`` draws the list."""
     position = table.nearest(sizes)
-    with _drawing(table.largest[position]):
+    with _without_larger(table.largest[position]):
         values = _case(cases(), position, what)
     slots = slots_of(values, what)
     args = arguments(values, slots)
@@ -197,7 +206,7 @@ def _stretched(value: Tensor, extents: Sequence[int], ends: Sequence[tuple[int, 
     return value.clamp(max=max(end - 1, 0)) if end <= high else value
 
 
-def _drawing(most: int) -> AbstractContextManager[Any]:
+def _without_larger(most: int) -> AbstractContextManager[Any]:
     """While active, tensors of more than ``most`` bytes that torch makes have no memory: those of other, larger
     cases."""
     import torch

@@ -12,6 +12,11 @@ from kernellab.task.dims import Extent, extent
 
 Sizes = dict[str, int]
 
+#: highest power of a Dim in a product
+_HIGHEST_POWER = 3
+#: longest step of windows that is tried: audio frames are a few hundred samples apart
+_LONGEST_STEP = 1 << 12
+
 
 def fit(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> Extent | None:
     """Return the simplest expression over ``names`` that equals ``values`` at ``sizes``; None if none fits."""
@@ -29,10 +34,10 @@ def _single(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str])
 
 
 def _products(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
-    for count in range(1, max(len(names), _HIGHEST) + 1):
+    for count in range(1, max(len(names), _HIGHEST_POWER) + 1):
         # a Dim may be its own factor: patches of a square image
         for subset in sorted(combinations_with_replacement(names, count), key=lambda s: len(s) - len(set(s))):
-            if len(subset) - len(set(subset)) >= _HIGHEST:
+            if len(subset) - len(set(subset)) >= _HIGHEST_POWER:
                 continue
             ratios = {Fraction(v, prod(s[n] for n in subset) or 1) for s, v in zip(sizes, values, strict=True)}
             ratio = next(iter(ratios))
@@ -93,13 +98,13 @@ def is_stepped(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[st
 
 def _quotient(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
     """``(a*N + b) // c``: strided windows and ceiling divisions."""
-    seen = list(zip(sizes, values, strict=True))
+    observed = list(zip(sizes, values, strict=True))
     for name, divisor, factor in product(names, range(2, _LONGEST_STEP), range(1, 5)):
         if factor % divisor == 0:
             continue
         # the shifts that agree with all observed sizes; the one nearest to 0 is the simplest
-        low = max(v * divisor - factor * s[name] for s, v in seen)
-        high = min((v + 1) * divisor - factor * s[name] - 1 for s, v in seen)
+        low = max(v * divisor - factor * s[name] for s, v in observed)
+        high = min((v + 1) * divisor - factor * s[name] - 1 for s, v in observed)
         if low <= high:
             shift = min(max(low, 0), high)
             top = _term(factor, (name,))
@@ -123,10 +128,10 @@ def _multiple(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str
     """``B*(N // 4)``, ``4*(N // 4)``: Dims or a number times such a quotient, for rows that are cut to whole pieces."""
     for count in range(len(names)):
         for subset in combinations(names, count):
-            own = [prod(s[n] for n in subset) for s in sizes]
-            if not all(n and v % n == 0 for v, n in zip(values, own, strict=True)):
+            products = [prod(s[n] for n in subset) for s in sizes]
+            if not all(n and v % n == 0 for v, n in zip(values, products, strict=True)):
                 continue
-            parts = [v // n for v, n in zip(values, own, strict=True)]
+            parts = [v // n for v, n in zip(values, products, strict=True)]
             rest, common = [n for n in names if n not in subset], gcd(*parts)
             for factor in dict.fromkeys((1, common)):
                 if not common or (factor == 1 and not subset):
@@ -135,13 +140,6 @@ def _multiple(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str
                 if text is not None:
                     return f"{_term(factor, subset)}*({text})"
     return None
-
-
-#: highest power of a Dim in a product
-_HIGHEST = 3
-
-#: longest step of windows that is tried: audio frames are a few hundred samples apart
-_LONGEST_STEP = 1 << 12
 
 
 def _term(factor: int, names: Sequence[str]) -> str:
