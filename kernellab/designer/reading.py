@@ -20,7 +20,7 @@ from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.graph.cuts import cut_nodes, depth
 from kernellab.designer.graph.fallback import Fallback, aten_call
 from kernellab.designer.graph.layers import at_once
-from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
+from kernellab.designer.graph.library import LibraryCall, call_of, with_calls_as_inputs, with_library
 from kernellab.designer.graph.stacks import stacks
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.normal import Output, Purpose
@@ -75,7 +75,7 @@ def read_graph(ctx: Context, graph: Graph, fallback: Fallback) -> Reading:
     if style.library:
         graph, library = with_library(graph)
     library |= fallback.calls
-    stored = fallback.stored if style.fused else cut_nodes(given(graph, library)) | fallback.stored
+    stored = fallback.stored if style.fused else cut_nodes(with_calls_as_inputs(graph, library)) | fallback.stored
     handlers = HANDLERS
     if _walks_steps(ctx, graph):
         handlers, graph = HANDLERS | RECURRENT, at_once(graph) if ctx.halves else graph

@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kernellab.capture import Graph
-from kernellab.designer.emit.library import with_calls
+from kernellab.designer.emit.library import Calls, OwnSketch
 from kernellab.designer.emit.recurrent import steps_sketch
 from kernellab.designer.emit.sketch import File, sizing, sketch, titles
 from kernellab.designer.frontend.recurrent import Recurrence
-from kernellab.designer.graph.cuts import without_twins
 from kernellab.designer.graph.fallback import Fallback
+from kernellab.designer.graph.repeated import without_repeats
 from kernellab.designer.graph.stacks import joined
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.collapse import collapse
-from kernellab.designer.ir.expr import Attend, Axis, Red
+from kernellab.designer.ir.expr import Attend, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose
@@ -44,9 +45,10 @@ from kernellab.designer.tile.attention import scores_again
 from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.precision import of_float32
 from kernellab.designer.tile.gpu.rows import Rows
+from kernellab.designer.tile.gpu.sharing import Split
 from kernellab.designer.tile.gpu.warps import launch_warps
 from kernellab.designer.tile.recurrent import step_tiles
-from kernellab.designer.tile.splits import Split, chunk_size, split
+from kernellab.designer.tile.splits import chunk_size, split
 from kernellab.designer.tile.styles import Style, styles
 from kernellab.designer.tile.table import tiling
 from kernellab.designer.tile.windows import products_of, rounds, splits
@@ -100,7 +102,7 @@ def scheduled(
 
 def prepared(graph: Graph) -> Graph:
     """Return ``graph`` as the rules read it: each value is computed once, and equal steps are joined."""
-    return joined(without_twins(graph))
+    return joined(without_repeats(graph))
 
 
 # -- launches -> launches ----------------------------------------------------------------------------------------------
@@ -186,9 +188,9 @@ def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[
         return launches, trial
     chunk_axes: dict[Axis, Axis] = {}
     chunks = {}
-    for k in planner.kernels:
+    for k in planner.launches:
         if (split_of := split(ctx, k)) is not None:
-            of_launch = (i for i, home in planner.home.items() if home is k)
+            of_launch = (i for i, launch in planner.launch_of.items() if launch is k)
             chunks.update(dict.fromkeys(of_launch, partial(_chunks, ctx, chunk_axes, split_of)))
     if not chunks:
         return launches, trial
@@ -230,9 +232,8 @@ def _written(ctx: Context, reading: Reading, plan: Plan) -> SketchFile:
     file = File(ctx.task, layout, ctx.consts, inputs, sizing(inputs, loaded), reading.results, first, stages)
     parts = [sketch(file, *each) for each in zip(names, launches, tilings, warps, strict=True)]
     if reading.builder.library or reading.builder.calls:
-        parts = with_calls(
-            parts, names, reads, reading.builder, ctx.task, ctx.gpu, partial(_steps, ctx, reading, file, loaded)
-        )
+        calls = Calls(reading.builder, ctx.task, ctx.gpu, partial(_steps, ctx, reading, file, loaded))
+        parts = calls.around([OwnSketch(part, read) for part, read in zip(parts, reads, strict=True)])
     return SketchFile(tuple(parts))
 
 

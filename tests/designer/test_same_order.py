@@ -9,7 +9,7 @@ import pytest
 
 from kernellab.bench.suites import load_suite
 from kernellab.capture import capture
-from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.schedule import scheduled, styles
 from kernellab.designer.tile.context import Context

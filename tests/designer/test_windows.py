@@ -50,7 +50,7 @@ CONVOLUTIONS = [n for n in WINDOWS if not any(w in n for w in ("max", "mean", "a
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_windows_over_a_copy_pass_the_sketch_gate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # so few channels are summed directly otherwise
-    monkeypatch.setattr("kernellab.designer.schedule._FEW_CHANNELS", 0)
+    monkeypatch.setattr("kernellab.designer.reading._DIRECT_PAIRS", 0)
     task = load_task(WINDOWS[name], "windows")
     copied = [d.sketch for d in RulesDesigner().designs(DesignBrief(task, H200)) if "_last" in d.sketch]
     assert copied

@@ -93,7 +93,7 @@ def test_cuda_c_computes_windows(name: str, tmp_path: Path, monkeypatch: pytest.
 )
 def test_triton_computes_windows_over_a_copy(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # so few channels are summed directly otherwise
-    monkeypatch.setattr("kernellab.designer.schedule._FEW_CHANNELS", 0)
+    monkeypatch.setattr("kernellab.designer.reading._DIRECT_PAIRS", 0)
     chip = Chip("a GPU", "gpu", 132, bandwidth=4.28e12, peak_flops={"tf32": 3.57e11})
     task, source = lowered(name, Target("triton", Backend.INTERPRETER, chip), copied=True)
     args = task.module().sample(seed=3)

@@ -25,8 +25,9 @@ from kernellab.designer.emit.products import inside, keep_inside, multiply_parts
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.dtypes import DTYPES, item_bytes
-from kernellab.designer.ir.expr import Attend, Axis, Expr, LogSum, Op, walk
+from kernellab.designer.ir.expr import Attend, Expr, LogSum, Op, walk
 from kernellab.designer.passes.attention import Roles, roles
 from kernellab.designer.passes.masks import Scaled, first_key, last_key, scaled
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
@@ -57,9 +58,9 @@ def attention(w: Writer) -> tuple[Stmt, ...]:
     if r.row is att.row:
         par.remove(r.row)
     for axis in (*par, r.keys, r.width):
-        w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
+        w.tile.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     w.scopes = [Scope(frozenset([r.width]) & w.t.whole)]
-    w.narrow = w.t.partials_in_lanes
+    w.tile.int32_positions = w.t.partials_in_lanes
     _attend(w, _Attention(att, r, DTYPES[att.dtype], *(w.names.fresh(n) for n in ("row_max", "row_total", "acc"))))
     store_all(w, w.k.outs)
     # neighbouring programs share the keys and values of one head
@@ -70,7 +71,7 @@ def attention(w: Writer) -> tuple[Stmt, ...]:
 def _attend(w: Writer, a: _Attention) -> None:
     """Write the loop over keys, and the division by each row's sum of weights."""
     row, r, total = w.scopes[0], a.roles, Name(a.total)
-    rows = [w.extent(r.row)]
+    rows = [w.tile.extent(r.row)]
     if a.of.sink is None:
         row.body.append(let(a.top, filled(rows, _LOWEST, a.dtype)))
         row.body.append(let(a.total, filled(rows, ZERO, a.dtype)))
@@ -79,7 +80,7 @@ def _attend(w: Writer, a: _Attention) -> None:
         sink = w.spread(w.value_of(a.of.sink), (r.row,)).tree
         row.body.append(let(a.top, Binary("+", filled(rows, ZERO, a.dtype), sink)))
         row.body.append(let(a.total, call("where", Binary("==", Name(a.top), _LOWEST), number(0.0), number(1.0))))
-    row.body.append(accumulator(a.acc, w.shape((r.row, r.col)), a.dtype))
+    row.body.append(accumulator(a.acc, w.tile.shape((r.row, r.col)), a.dtype))
     loop(w, [r.keys], lambda: _step(w, a), pipeline(w.stages, w.t.product.roles), {r.keys: _keys(w, a)})
     raw = a.total
     if a.of.zero or a.of.chunk is not None:
@@ -108,16 +109,16 @@ def _keys(w: Writer, a: _Attention) -> tuple[Node, ...]:
     start: Node = ZERO
     stop = extent(r.keys.extent)
     if a.of.chunk is not None:
-        start = times(w.vars[a.of.chunk], chunk_size(w))
+        start = times(w.tile.vars[a.of.chunk], chunk_size(w))
         stop = call("min", plus(start, chunk_size(w)), stop)
     before = first_key(a.of.a, r.row, r.keys)
     if before is not None and r.keys in w.t.blocks:
         block = Name(w.t.blocks[r.keys])
-        start = Binary("*", Binary("//", call("max", start, plus(w.vars[r.row], before)), block), block)
+        start = Binary("*", Binary("//", call("max", start, plus(w.tile.vars[r.row], before)), block), block)
     beyond = last_key(a.of.a, r.row, r.keys)
     if beyond is not None:
-        size = w.extent(r.row) if r.row in w.t.blocks else ONE
-        stop = call("min", stop, plus(plus(w.vars[r.row], size), beyond))
+        size = w.tile.extent(r.row) if r.row in w.t.blocks else ONE
+        stop = call("min", stop, plus(plus(w.tile.vars[r.row], size), beyond))
     return start, stop, Name(w.t.blocks[r.keys])
 
 
@@ -171,7 +172,7 @@ def _add_parts(w: Writer, a: _Attention, weights: Name, keep: Name) -> None:
         rest = Binary("-", rest, part)
     values = [w.spread(w.value_of(e), (r.keys, r.col)).tree for e in (a.of.b, *a.of.parts)]
     step = w.names.fresh("step")
-    w.body.append(accumulator(step, w.shape((r.row, r.col)), a.dtype))
+    w.body.append(accumulator(step, w.tile.shape((r.row, r.col)), a.dtype))
     multiply_parts(w, step, parts, values)
     scaled_down = Binary("*", Name(a.acc), _column(w, a, keep, r.col))
     w.body.append(let(a.acc, Binary("+", scaled_down, Name(step))))
@@ -220,7 +221,7 @@ def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
             product = _scaled_by_key(w, a, product, by_key)
         w.body.append(let(name, product))
     else:
-        w.body.append(accumulator(name, w.shape(full), a.dtype))
+        w.body.append(accumulator(name, w.tile.shape(full), a.dtype))
         if r.width in w.t.whole:
             _inner_parts(w, a, name)
         else:
@@ -255,18 +256,20 @@ def _mask(w: Writer, a: _Attention, name: str, plain: Scaled, full: tuple[Axis, 
     if plain.seen is None:
         first = extent(r.keys.extent)
     elif plain.last is not None and len(tests) == 1 and r.row in w.t.blocks:
-        first = plus(w.vars[r.row], plain.last + 1)
+        first = plus(w.tile.vars[r.row], plain.last + 1)
     elif plain.band is not None and len(tests) == 1 and r.row in w.t.blocks:
-        end = plus(plus(w.vars[r.row], w.extent(r.row)), plain.band.first - 1)
-        left = Binary("<", w.vars[r.keys], end)
-        right = Binary(">", plus(w.vars[r.keys], w.extent(r.keys)), plus(w.vars[r.row], plain.band.last + 1))
+        end = plus(plus(w.tile.vars[r.row], w.tile.extent(r.row)), plain.band.first - 1)
+        left = Binary("<", w.tile.vars[r.keys], end)
+        right = Binary(
+            ">", plus(w.tile.vars[r.keys], w.tile.extent(r.keys)), plus(w.tile.vars[r.row], plain.band.last + 1)
+        )
         body.append(guarded(Binary("or", left, right), [masked]))
         return
     else:
         body.append(masked)
         return
     # measured on an H200, 4096 keys: up to a fifth less time than a mask on every tile
-    body.append(guarded(Binary(">", plus(w.vars[r.keys], w.extent(r.keys)), first), [masked]))
+    body.append(guarded(Binary(">", plus(w.tile.vars[r.keys], w.tile.extent(r.keys)), first), [masked]))
 
 
 def _hidden_at_edge(a: _Attention) -> bool:
@@ -280,7 +283,7 @@ def _add_scores(w: Writer, a: _Attention, name: str) -> None:
     if a.of.inner.parts:
         # tensor cores that accumulate a long chain themselves round towards zero
         part = w.names.fresh("part")
-        w.body.append(accumulator(part, w.shape((a.roles.row, a.roles.keys)), a.dtype))
+        w.body.append(accumulator(part, w.tile.shape((a.roles.row, a.roles.keys)), a.dtype))
         _inner_parts(w, a, part)
         w.body.append(let(name, Binary("+", Name(name), Name(part))))
         return
@@ -300,7 +303,7 @@ def _all_rows(w: Writer, a: _Attention, queries: Value) -> Value:
     if a.of.row is None:
         return queries
     full = (a.roles.row, a.roles.width)
-    return Value(call("broadcast", queries.tree, listed(w.shape(full))), full)
+    return Value(call("broadcast", queries.tree, listed(w.tile.shape(full))), full)
 
 
 def _inner_parts(w: Writer, a: _Attention, name: str) -> None:

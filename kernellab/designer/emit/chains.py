@@ -9,8 +9,9 @@ from kernellab.designer.emit.nodes import ZERO, Value, accumulator, call, extent
 from kernellab.designer.emit.products import inside, keep_inside
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Scope, Writer
+from kernellab.designer.ir.axes import Ix
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Chain, Expr, Inner, Iota, Ix, Op, walk
+from kernellab.designer.ir.expr import Chain, Expr, Inner, Iota, Op, walk
 from kernellab.designer.ir.expr import Num as Number
 from kernellab.designer.passes.chains import Roles, first_of, last_of, roles
 from kernellab.designer.passes.masks import scaled
@@ -23,13 +24,13 @@ def chain(w: Writer) -> tuple[Stmt, ...]:
     r = roles(w.k)
     par = [a for a in (*r.batch, r.row) if a not in w.t.whole]
     for axis in (*par, *r.groups, r.over):
-        w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
+        w.tile.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     w.scopes = [Scope(frozenset(r.widths))]
-    w.narrow, w.loads_once = w.t.partials_in_lanes, True
+    w.tile.int32_positions, w.loads_once = w.t.partials_in_lanes, True
     accs = [w.names.fresh("acc") for _ in w.k.chains]
-    full = [w.tile_axes(w.free(e)) for e in w.k.chains]
+    full = [w.tile.axes(w.free(e)) for e in w.k.chains]
     for e, name, axes in zip(w.k.chains, accs, full, strict=True):
-        w.body.append(accumulator(name, w.shape(axes), DTYPES[e.dtype]))
+        w.body.append(accumulator(name, w.tile.shape(axes), DTYPES[e.dtype]))
     loop(
         w,
         [*r.groups, r.over],
@@ -53,10 +54,10 @@ def _range(w: Writer, r: Roles) -> tuple[Node, ...]:
     before = min(d for d in firsts if d is not None) if None not in firsts else None
     beyond = max(d for d in lasts if d is not None) if None not in lasts else None
     if before is not None:
-        first = plus(w.vars[r.row], before)
+        first = plus(w.tile.vars[r.row], before)
         start = Binary("*", Binary("//", call("max", ZERO, first) if before < 0 else first, block), block)
     if beyond is not None:
-        stop = call("min", stop, plus(plus(w.vars[r.row], w.extent(r.row)), beyond))
+        stop = call("min", stop, plus(plus(w.tile.vars[r.row], w.tile.extent(r.row)), beyond))
     return start, stop, block
 
 
@@ -74,7 +75,7 @@ def _step(w: Writer, r: Roles, accs: list[str]) -> None:
         factor = w.spread(w.value_of(e.a), (r.row, r.over))
         if r.over not in w.t.exact:
             factor = keep_inside(w, factor, r.over)
-        stored = w.spread(w.value_of(e.b), (r.over, *w.tile_axes(w.free(e.b) - w.free(e.a))))
+        stored = w.spread(w.value_of(e.b), (r.over, *w.tile.axes(w.free(e.b) - w.free(e.a))))
         w.body.append(multiply(call("cast", factor.tree, Name(DTYPES[e.b.dtype])), stored.tree, name))
 
 
@@ -120,13 +121,13 @@ def _alone(w: Writer, product: Inner, e: Expr) -> bool:
 def _diagonal(w: Writer, r: Roles, e: Expr) -> tuple[Node, Expr] | None:
     """Return the condition for tiles that a diagonal mask of scaled scores cuts, and the mask within these, as a
     difference of positions, which needs fewer registers than other forms. None if ``e`` has no such mask."""
-    row, over = w.vars[r.row], w.vars[r.over]
+    row, over = w.tile.vars[r.row], w.tile.vars[r.over]
     below, above = scaled(e, r.row, r.over), scaled(e, r.over, r.row)
     if below is not None and below.last is not None:
-        cut: Node = Binary(">", plus(over, w.extent(r.over)), plus(row, below.last + 1))
+        cut: Node = Binary(">", plus(over, w.tile.extent(r.over)), plus(row, below.last + 1))
         first, second, last = r.over, r.row, below.last
     elif above is not None and above.last is not None:
-        cut = Binary("<", plus(over, above.last), plus(plus(row, w.extent(r.row)), -1))
+        cut = Binary("<", plus(over, above.last), plus(plus(row, w.tile.extent(r.row)), -1))
         first, second, last = r.row, r.over, above.last
     else:
         return None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Union
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple, Union
 
+from kernellab.capture.graph import Extent
 from kernellab.designer.emit.nodes import Names, call, extent, let, listed, number
 from kernellab.designer.emit.recurrent import TITLE
 from kernellab.designer.emit.sketch import assembled
-from kernellab.designer.frontend.build import Builder
+from kernellab.designer.frontend.build import Builder, StoredCall
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS, numbers_of
 from kernellab.designer.frontend.recurrent import Recurrence
-from kernellab.designer.graph.library import CallKind, LibraryCall, Operand, attention_told
+from kernellab.designer.graph.library import CallKind, LibraryCall, Operand, attention_arguments
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.steps.loops import LoopResult, Steps
@@ -22,17 +23,23 @@ from kernellab.sketch.syntax.tree import Bool, Expr, Name, Num, Sketch, Str, Ten
 from kernellab.task import Task
 
 
+class _Tensor(NamedTuple):
+    name: str
+    shape: tuple[Extent, ...]
+    dtype: str
+
+
 def library_sketch(
-    b: Builder, made: LibraryCall, name: str, roles: dict[str, str | None], task: Task, precision: str
+    b: Builder, made: LibraryCall, name: str, roles: Mapping[str, str | None], task: Task, precision: str
 ) -> Sketch:
     """Return the sketch ``name``. ``roles`` maps a tensor to its role (None for an input); all others are
     temporaries."""
-    shapes = [(o.tensor, o.shape, o.dtype or made.dtype) for o in made.operands]
-    tensors = [*dict.fromkeys(shapes), (made.tensor, made.shape or (1,), made.dtype)]
+    operands = [_Tensor(o.tensor, o.shape, o.dtype or made.dtype) for o in made.operands]
+    tensors = [*dict.fromkeys(operands), _Tensor(made.tensor, made.shape or (1,), made.dtype)]
     declarations = [
-        TensorDecl(t, tuple(map(extent, shape)), DTYPES[d], roles.get(t, "temp")) for t, shape, d in tensors
+        TensorDecl(t.name, tuple(map(extent, t.shape)), DTYPES[t.dtype], roles.get(t.name, "temp")) for t in tensors
     ]
-    used_names = {name for _, shape, _ in tensors for length in shape for name in extents.names(length)}
+    used_names = {name for t in tensors for length in t.shape for name in extents.names(length)}
     used_names |= symbols_of(read_call(made.text)) if made.kind is CallKind.ATEN else set()
     symbols = [d.name for d in task.dims if d.name in used_names]
     op, settings = _SETTINGS[made.kind](b, made)
@@ -43,7 +50,7 @@ def library_sketch(
 
 
 #: writes the sketch of a loop or of a recurrent layer's steps, given a name and the roles of tensors
-Walker = Callable[[Union[Recurrence, Steps], str, dict[str, Union[str, None]]], Sketch]
+StepsWriter = Callable[[Union[Recurrence, Steps], str, Mapping[str, Union[str, None]]], Sketch]
 #: an operation of the library, and its settings other than the defaults
 Settings = tuple[str, dict[str, Expr]]
 
@@ -62,7 +69,7 @@ def _product(b: Builder, made: LibraryCall) -> Settings:
 
 
 def _attention(b: Builder, made: LibraryCall) -> Settings:
-    arguments = attention_told(made.node)
+    arguments = attention_arguments(made.node)
     scale = {} if arguments.scale is None else {"scale": number(float(arguments.scale))}
     return _entry(made), {**({"is_causal": Bool(True)} if arguments.is_causal else {}), **scale}
 
@@ -87,6 +94,7 @@ _SETTINGS: dict[CallKind, Callable[[Builder, LibraryCall], Settings]] = {
 
 
 def _operand(operand: Operand) -> Expr:
+    """Return an operand of a call: a tensor, or a transpose of one."""
     order, rank, tensor = operand.order, len(operand.order), Name(operand.tensor)
     if order == tuple(range(rank)):
         return tensor
@@ -94,51 +102,66 @@ def _operand(operand: Operand) -> Expr:
     return call("transpose", tensor) if transposed else call("transpose", tensor, listed(map(Num, order)))
 
 
-def with_calls(
-    parts: list[Sketch], names: list[str], reads: list[set[str]], b: Builder, task: Task, gpu: bool, steps: Walker
-) -> list[Sketch]:
-    """Return our own sketches and those of library calls in order: each call precedes its first reader.
+class OwnSketch(NamedTuple):
+    """A sketch of ours, and the tensors that it reads."""
 
-    ``names`` and ``reads`` are the name and the tensors of each own sketch; ``steps`` writes the sketches of loops and
-    recurrent layers, which are placed like calls.
+    sketch: Sketch
+    reads: Set[str]
 
-    Raises:
-        DesignError: nothing reads the library's results.
+
+class Calls:
+    """The sketches of a file in order: each library call, loop and recurrent layer precedes its first reader.
+
+    ``steps`` writes the sketches of loops and recurrent layers, which are placed like calls.
     """
-    roles = dict[str, str | None]({i.name: None for i in b.graph.inputs}) | dict.fromkeys(b.named.values(), "out")
-    titles = Names(set(names))
-    sketches: list[Sketch] = []
-    placed: set[str] = set()
 
-    def place(tensor: str) -> None:
-        if tensor in placed or tensor not in b.calls:
-            return
-        entry = b.calls[tensor]
+    def __init__(self, b: Builder, task: Task, gpu: bool, steps: StepsWriter) -> None:
+        self._b, self._task, self._gpu, self._steps = b, task, gpu, steps
+        self._roles: dict[str, str | None] = {i.name: None for i in b.graph.inputs}
+        self._roles |= dict.fromkeys(b.named.values(), "out")
+        self._titles = Names(set())
+        self._sketches: list[Sketch] = []
+        #: tensors whose sketch is placed
+        self._placed: set[str] = set()
+
+    def around(self, own: Sequence[OwnSketch]) -> list[Sketch]:
+        """Return our own sketches and those of the calls.
+
+        Raises:
+            DesignError: nothing reads the library's results.
+        """
+        self._titles.taken.update(part.sketch.name for part in own)
+        for part in own:
+            self._place(part.reads)
+            self._sketches.append(part.sketch)
+        for tensor in self._b.named.values():
+            self._place({tensor})
+        if not self._placed:
+            raise DesignError(
+                "No launch of this graph reads a library product.", "Choose a schedule without library calls."
+            )
+        return self._sketches
+
+    def _place(self, tensors: Set[str]) -> None:
+        """Add the sketches that write ``tensors``, after those that write what they read."""
+        for tensor in sorted(tensors):
+            if tensor not in self._placed and tensor in self._b.calls:
+                self._add(self._b.calls[tensor])
+
+    def _add(self, entry: StoredCall) -> None:
         if isinstance(entry, (Recurrence, LoopResult)):
             launch = entry.loop if isinstance(entry, LoopResult) else entry
-            placed.update(launch.written)
-            for each in sorted(launch.reads):
-                place(each)
-            sketches.append(steps(launch, titles.fresh(f"{task.name}_{TITLE}"), roles))
+            self._placed.update(launch.written)
+            self._place(launch.reads)
+            self._sketches.append(self._steps(launch, self._titles.fresh(f"{self._task.name}_{TITLE}"), self._roles))
             return
         assert isinstance(entry, LibraryCall), entry
-        placed.add(tensor)
+        self._placed.add(entry.tensor)
         for operand in entry.operands:
-            place(operand.tensor)
-        title = titles.fresh(f"{task.name}_{entry.title}")
-        sketches.append(library_sketch(b, entry, title, roles, task, _precision(task, entry, gpu)))
-
-    for part, read in zip(parts, reads, strict=True):
-        for tensor in sorted(read):
-            place(tensor)
-        sketches.append(part)
-    for tensor in b.named.values():
-        place(tensor)
-    if not placed:
-        raise DesignError(
-            "No launch of this graph reads a library product.", "Choose a schedule without library calls."
-        )
-    return sketches
+            self._place({operand.tensor})
+        title = self._titles.fresh(f"{self._task.name}_{entry.title}")
+        precision = _precision(self._task, entry, self._gpu)
+        self._sketches.append(library_sketch(self._b, entry, title, self._roles, self._task, precision))
 
 
 def _precision(task: Task, call: LibraryCall, gpu: bool) -> str:

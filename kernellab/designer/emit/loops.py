@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernellab.designer.emit.nodes import ZERO, call, extent, hint, plus, times
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.normal import ADD
 from kernellab.sketch.syntax import tree
@@ -37,11 +37,11 @@ def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Ax
     red = [a for a in t.order if a in w.inner]
     for axis in (*par, *red):
         name = w.names.fresh((letters or {}).get(axis) or letter(w, axis))
-        w.vars[axis] = Name(name)
+        w.tile.vars[axis] = Name(name)
         if k.scans and k.scans[0].reverse and axis in k.scans[0].axes:
             # a reverse scan traverses its axis from the end
-            w.counters[axis] = name
-            w.vars[axis] = Binary("-", _last(w, axis), Name(name))
+            w.tile.counters[axis] = name
+            w.tile.vars[axis] = Binary("-", _last(w, axis), Name(name))
     w.scopes = [Scope(frozenset(a for a in red if a in t.whole))]
     return par, red
 
@@ -62,7 +62,7 @@ def grid(w: Writer, par: list[Axis], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     if keeps & set(par):
         # additions in order: concurrent iterations have separate columns
         for axis in reversed([a for a in par if a not in keeps]):
-            body = [Head(w.variable(axis), span(w, axis)).around(body)]
+            body = [Head(w.tile.variable(axis), span(w, axis)).around(body)]
         par = [a for a in par if a in keeps]
     dims = {1: ("",), 2: (".y", ".x"), 3: (".z", ".y", ".x")}.get(len(par), ("",) * len(par))
     heads = []
@@ -71,7 +71,7 @@ def grid(w: Writer, par: list[Axis], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
         swizzle = (Str("swizzle"), Num(tiles)) if tiles and axis is par[-1] else ()
         core = w.t.core if on_cpu else f"{w.t.core}{dim}"
         leaves = (Str("persistent"), Str("async_store")) if w.t.multiplying_groups and swizzle else ()
-        heads.append(Head(w.variable(axis), span(w, axis), (hint(Str("parallel"), Str(core), *swizzle, *leaves),)))
+        heads.append(Head(w.tile.variable(axis), span(w, axis), (hint(Str("parallel"), Str(core), *swizzle, *leaves),)))
     return parallel(w, heads, body)
 
 
@@ -92,12 +92,16 @@ def span(w: Writer, axis: Axis) -> tuple[Expr, ...]:
     step = w.t.blocks.get(axis)
     chunk = w.k.chunk
     if chunk is None or axis is chunk or axis is not next((a for a in w.t.order if a in w.k.red), None):
-        return (w.begins(axis), extent(axis.extent), w.extent(axis)) if step else span_to(extent(axis.extent), None)
+        return (
+            (w.loop_start(axis), extent(axis.extent), w.tile.extent(axis))
+            if step
+            else span_to(extent(axis.extent), None)
+        )
     size = chunk_size(w)
-    if axis in w.counters:
+    if axis in w.tile.counters:
         # pieces are traversed from the end, also past the edge of the last one
         return span_to(size, step)
-    at = times(w.vars[chunk], size)
+    at = times(w.tile.vars[chunk], size)
     stop = call("min", plus(at, size), extent(axis.extent))
     return (at, stop, Name(step)) if step else (at, stop)
 
@@ -119,7 +123,7 @@ def _last(w: Writer, axis: Axis) -> Expr:
     step = Name(block) if block else Num(1)
     if w.k.chunk is not None:
         size = chunk_size(w)
-        return Binary("-", plus(times(w.vars[w.k.chunk], size), size), step)
+        return Binary("-", plus(times(w.tile.vars[w.k.chunk], size), size), step)
     if block is None:
         return extent(extents.add(axis.extent, -1))
     length = extent(axis.extent)
@@ -144,7 +148,7 @@ def loop(
     else:
         body()
     w.scopes.pop()
-    head = Head(w.variable(axis), (ranges or {}).get(axis) or span(w, axis), (hint,) if hint and not rest else ())
+    head = Head(w.tile.variable(axis), (ranges or {}).get(axis) or span(w, axis), (hint,) if hint and not rest else ())
     w.body.append(head.around(inner.body))
 
 

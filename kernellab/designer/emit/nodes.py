@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kernellab.capture.graph import Extent
-from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.extents import Chunks, Length
 from kernellab.designer.ir.tiling import WarpRoles
 from kernellab.sketch.syntax import tree

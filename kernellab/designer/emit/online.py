@@ -103,7 +103,7 @@ class _Exponentials(RunningPair):
         self._row: list[Expr] = [Name(w.t.blocks[self._lanes[-1]])] if w.t.stream.elements_per_lane > 1 else []
         #: a lane's elements lie side by side if it reads them as one vector
         self._side_by_side = w.t.stream.vector > 0
-        shape = self._row or w.shape(self._lanes)
+        shape = self._row or w.tile.shape(self._lanes)
         self._top = self._declare("largest", identity(pair.first), shape)
         self._sum = self._declare("sums", _ZERO, shape)
 
@@ -146,7 +146,7 @@ class _Moments(RunningPair):
 
     def __init__(self, w: Writer, pair: Pair) -> None:
         super().__init__(w, pair)
-        shape = w.shape(self._lanes)
+        shape = w.tile.shape(self._lanes)
         self._mean, self._squares, self._count = (
             self._declare(word, _ZERO, shape) for word in ("middle", "squares", "seen")
         )

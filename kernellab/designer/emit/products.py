@@ -7,8 +7,9 @@ from kernellab.designer.emit.nodes import Value, accumulator, call, hint, let, l
 from kernellab.designer.emit.nodes import product as product_of
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Writer
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.dtypes import DTYPES, FLOAT8, HALVES
-from kernellab.designer.ir.expr import Axis, Dot, Expr
+from kernellab.designer.ir.expr import Dot, Expr
 from kernellab.designer.ir.pads import at_edge
 from kernellab.designer.passes.triangles import kept_triangle
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
@@ -25,10 +26,10 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     par, inner = begin(w)
     red = [a for a in inner if a in w.k.red]
     dot, row = w.k.product, w.scopes[0]
-    full = w.tile_axes(w.free(dot))
+    full = w.tile.axes(w.free(dot))
     name = w.names.fresh("acc")
     dtype = DTYPES[dot.dtype if dot.dtype in ("float64", "int32", "int64") else "float32"]
-    row.body.append(accumulator(name, w.shape(full), dtype))
+    row.body.append(accumulator(name, w.tile.shape(full), dtype))
     test = _reached(w, dot, full)
     start = len(row.body)
     loops = [a for a in red if a not in w.t.whole]
@@ -57,10 +58,10 @@ def _reached(w: Writer, dot: Dot, full: tuple[Axis, ...]) -> Node | None:
     band = kept_triangle([o.expr for o in w.k.outs], dot)
     if band is None or {band.row, band.col} != set(full) or any(a not in w.t.blocks for a in full):
         return None
-    row, col = w.vars[band.row], w.vars[band.col]
+    row, col = w.tile.vars[band.row], w.tile.vars[band.col]
     if band.upper:
-        return Binary(">", plus(col, w.extent(band.col)), plus(row, band.distance))
-    return Binary("<", col, plus(plus(row, w.extent(band.row)), band.distance))
+        return Binary(">", plus(col, w.tile.extent(band.col)), plus(row, band.distance))
+    return Binary("<", col, plus(plus(row, w.tile.extent(band.row)), band.distance))
 
 
 def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], steps: tuple[Axis, ...]) -> None:
@@ -77,7 +78,7 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], steps: tup
         right = [w.spread(w.value_of(e), (k, cols)).tree for e in rights]
         # summed separately from the accumulator: in a long chain tensor cores round towards zero
         step = w.names.fresh("step")
-        w.body.append(accumulator(step, w.shape(full), "f32"))
+        w.body.append(accumulator(step, w.tile.shape(full), "f32"))
         multiply_parts(w, step, left, right)
         w.body.append(let(name, Binary("+", Name(name), Name(step))))
         return
@@ -102,8 +103,8 @@ def _flat(w: Writer, value: Value, axes: tuple[Axis, ...]) -> Node:
     """Return a factor of two dimensions: the axes after the first are one."""
     value = w.spread(value, axes)
     if value.axes != axes:
-        value = Value(call("broadcast", value.tree, listed(w.shape(axes))), axes)
-    first, *steps = w.shape(axes)
+        value = Value(call("broadcast", value.tree, listed(w.tile.shape(axes))), axes)
+    first, *steps = w.tile.shape(axes)
     return call("reshape", value.tree, listed([first, product_of(steps)]))
 
 

@@ -14,8 +14,9 @@ from kernellab.designer.emit.nodes import ZERO, Value, call, compute_dtype, fill
 from kernellab.designer.emit.online import Pair, pairs, running_pair
 from kernellab.designer.emit.stores import runs, store_all
 from kernellab.designer.emit.writer import Writer, identity
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Axis, Op, Red, walk
+from kernellab.designer.ir.expr import Op, Red, walk
 from kernellab.designer.ir.normal import Output
 from kernellab.errors import DesignError
 from kernellab.sketch.syntax.tree import Binary, Expr, Name, Num, Stmt
@@ -43,7 +44,7 @@ def copy(w: Writer) -> tuple[Stmt, ...]:
     letters = dict.fromkeys(w.k.red, "k") | {w.k.stored_axes[-1]: "c"}
     par, red = begin(w, letters)
     taps = (ix.win for e in w.k.loads for ix in e.index if ix.win is not None)
-    w.at_tap = {tap: w.vars[tap.k] for tap in taps if tap.k is not None}
+    w.tile.at_tap = {tap: w.tile.vars[tap.k] for tap in taps if tap.k is not None}
     write_passes(w, [a for a in red if a not in w.t.whole])
     return grid(w, par, w.scopes[0].body)
 
@@ -175,7 +176,7 @@ def _first_of_lanes(w: Writer, running: _Running, value: Red | None) -> str:
     if value is not None:
         w.known_as(value, row, Value(Name(best_name), w.kept(r)))
     equal = Binary("==", best, w.spread(Value(Name(best_name), w.kept(r)), lanes).tree)
-    places = w.spread(Value(call("arange", w.extent(axis)), (axis,)), lanes).tree
+    places = w.spread(Value(call("arange", w.tile.extent(axis)), (axis,)), lanes).tree
     matches = call("logical_or", equal, call("isnan", best))
     chosen = call("where", matches, Binary("+", Name(running.name), places), Num(2**31 - 1))
     row.body.append(let(place_name, w.reduce_call(r, Value(chosen, lanes), "reduce_min")))
@@ -185,7 +186,7 @@ def _first_of_lanes(w: Writer, running: _Running, value: Red | None) -> str:
 def _started(w: Writer, r: Red) -> _Running:
     """Declare a reduction before its loop, with its identity, in every lane if each lane keeps its own result."""
     name = w.names.fresh(w.title(r))
-    shape = w.shape(w.lane_axes(r) if _by_lanes(w, r) else w.kept(r))
+    shape = w.tile.shape(w.lane_axes(r) if _by_lanes(w, r) else w.kept(r))
     row = w.scopes[0].body
     if r.kind == "any":
         row.append(let(name, filled(shape, ZERO, "i32")))
@@ -229,7 +230,7 @@ def _accumulate_at(w: Writer, running: _Running, arg: Value, tiled: list[Axis]) 
     name, best = Name(running.name), Name(running.best)
     value_name = w.names.fresh("best")
     here: Expr = Name(value_name)
-    at = w.vars[r.axes[0]]
+    at = w.tile.vars[r.axes[0]]
     better = w.names.fresh("better")
     if _by_lanes(w, r):
         here = w.named(arg, "candidates").tree

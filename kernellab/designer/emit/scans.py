@@ -7,9 +7,11 @@ import math
 from kernellab.designer.emit.loops import begin, grid, loop
 from kernellab.designer.emit.nodes import Value, call, extent, filled, joined, let, move, number
 from kernellab.designer.emit.stores import store_all
+from kernellab.designer.emit.tile import Covered
 from kernellab.designer.emit.writer import Writer
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Axis, Leaf, Order, Scan
+from kernellab.designer.ir.expr import Leaf, Order, Scan
 from kernellab.designer.ir.pads import IDENTITY, at_edge, neutral
 from kernellab.sketch.syntax.tree import Binary, Bool, Expr, Name, NewAxis, Num, Slice, Stmt, Subscript
 
@@ -22,7 +24,7 @@ def scan(w: Writer) -> tuple[Stmt, ...]:
         _carried(w, loops)
     else:
         for s in w.k.scans:
-            full = w.tile_axes(w.free(s))
+            full = w.tile.axes(w.free(s))
             arg = w.spread(w.value_of(s.arg), full)
             w.define(s, w.scopes[0], Value(_call(s, arg, full.index(s.axes[0])), full), s.kind)
         store_all(w, w.k.outs)
@@ -37,7 +39,7 @@ def sort(w: Writer) -> tuple[Stmt, ...]:
     names_by_order: dict[tuple[int, bool], tuple[str, str]] = {}
     for e in (s for s in w.k.scans if isinstance(s, Order)):
         key = (id(e.arg), e.down)
-        full = w.tile_axes(w.free(e.arg))
+        full = w.tile.axes(w.free(e.arg))
         if key not in names_by_order:
             arg = w.spread(w.value_of(e.arg), full)
             names_by_order[key] = (w.names.fresh("values"), w.names.fresh("places"))
@@ -62,7 +64,7 @@ def _carried(w: Writer, loops: list[Axis]) -> None:
     carries = {}
     for s in w.k.scans:
         carries[id(s)] = name = w.names.fresh("carry")
-        carry_shape = w.shape(a for a in w.tile_axes(w.free(s)) if a is not axis)
+        carry_shape = w.tile.shape(a for a in w.tile.axes(w.free(s)) if a is not axis)
         start = filled(carry_shape, _start(s), DTYPES[s.dtype]) if s.before is None else _sooner(w, s)
         row.body.append(let(name, start))
 
@@ -79,23 +81,23 @@ def _sooner(w: Writer, s: Scan) -> Expr:
     chunk = s.chunk
     assert isinstance(s.before, Leaf) and chunk is not None
     all_pieces, index = Slice(Num(0), extent(chunk.extent)), s.before.index
-    items = [(all_pieces, (chunk,)) if chunk in ix.leaves() else w.item(ix) for ix in index]
-    loaded = [axis for _, axes in items for axis in axes]
+    items = [Covered(all_pieces, (chunk,)) if chunk in ix.leaves() else w.tile.item(ix) for ix in index]
+    loaded = [axis for dimension in items for axis in dimension.axes]
     name = w.names.fresh("totals")
-    place = Subscript(w.own(s.before.tensor), tuple(item for item, _ in items))
+    place = Subscript(w.layout.name(s.before.tensor), tuple(dimension.item for dimension in items))
     w.scopes[0].body.append(move("load", place, Name(name)))
     pieces: Expr = call("arange", extent(chunk.extent))
     if len(loaded) > 1:
         pieces_name = w.named(Value(pieces), "pieces").tree
         assert isinstance(pieces_name, Name), pieces_name
         pieces = Subscript(pieces_name.id, tuple(Slice() if a is chunk else NewAxis() for a in loaded))
-    sooner = Binary(">" if s.reverse else "<", pieces, w.vars[chunk])
+    sooner = Binary(">" if s.reverse else "<", pieces, w.tile.vars[chunk])
     return call(f"reduce_{s.join}", call("where", sooner, Name(name), _start(s)), axis=Num(loaded.index(chunk)))
 
 
 def _step(w: Writer, s: Scan, carry: str, axis: Axis) -> None:
     """Write one tile, or one element if the axis is not tiled."""
-    scope, full = w.scopes[-1], w.tile_axes(w.free(s))
+    scope, full = w.scopes[-1], w.tile.axes(w.free(s))
     if axis not in w.t.blocks:
         value = w.spread(w.value_of(s.arg), full)
         scope.body.append(let(carry, joined(s.join, Name(carry), value.tree)))

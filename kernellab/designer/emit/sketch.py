@@ -13,11 +13,12 @@ from kernellab.designer.emit.nodes import Names, extent, number
 from kernellab.designer.emit.products import product
 from kernellab.designer.emit.reductions import copy, passes, scatter
 from kernellab.designer.emit.scans import scan, sort
-from kernellab.designer.emit.windows import window
+from kernellab.designer.emit.windows.window import window
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.axes import Ix
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Iota, Ix, Leaf, SymNum, walk
+from kernellab.designer.ir.expr import Iota, Leaf, SymNum, walk
 from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout
 from kernellab.designer.ir.tiling import Consts, Tiling
@@ -109,7 +110,7 @@ def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> tree.Sket
     option = tree.Name("num_stages") if file.shares_stages(k, t) else tree.Num(t.stages)
     writer = Writer(k, t, file.layout, Names(file.taken), option if t.stages else None)
     body = EMIT[k.kind](writer)
-    words = (*t.why, why.FROM_VECTOR) if writer.from_vector else t.why
+    words = (*t.why, why.FROM_VECTOR) if writer.starts_at_vector else t.why
     used_names = mentioned(file.layout, k, t)
     sizes = {i.name: i for n, i in file.sizing.items() if n in used_names}
     used_names |= {n for i in sizes.values() for e in i.shape for n in extents.names(e)}

@@ -9,7 +9,8 @@ from kernellab.designer.emit.loops import loop
 from kernellab.designer.emit.nodes import ZERO, Value, call, extent, filled, let, listed, move
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Op
+from kernellab.designer.ir.axes import Axis
+from kernellab.designer.ir.expr import Op
 from kernellab.designer.ir.normal import ADD, EACH, Output
 from kernellab.sketch.syntax.tree import Binary, Bool, Expr, Name, Num
 
@@ -25,8 +26,8 @@ def store_all(w: Writer, outs: Iterable[Output]) -> None:
 
 def _store(w: Writer, o: Output) -> None:
     value = w.value_of(o.expr)
-    place, stored = w.place(o.tensor, o.index)
-    canonical = w.tile_axes(frozenset(stored))
+    place, stored = w.tile.place(o.tensor, o.index)
+    canonical = w.tile.axes(frozenset(stored))
     value = w.spread(value, canonical)
     if tuple(stored) != canonical:
         value = _broadcast(w, w.named(value, "result"), canonical)
@@ -40,7 +41,7 @@ def _put(w: Writer, o: Output) -> None:
     value, *ats = (w.value_of(a) for a in o.expr.args)
     ats = [_inside(w, o, ats), *ats[1:]] if ats else ats
     place, stored = w.indexed(o.tensor, o.index, ats)
-    canonical = w.tile_axes(frozenset(stored))
+    canonical = w.tile.axes(frozenset(stored))
     value = w.spread(value, canonical)
     if tuple(stored) != canonical:
         value = Value(w.transposed(_broadcast(w, value, canonical).tree, canonical, stored))
@@ -57,13 +58,13 @@ def runs(w: Writer, row: Axis) -> None:
     (o,) = w.k.outs
     assert isinstance(o.expr, Op)
     value, *ats = o.expr.args
-    first, size = w.variable(row), Name(w.t.added_rows)
+    first, size = w.tile.variable(row), Name(w.t.added_rows)
     w.body.append(let(at := w.names.fresh("at"), w.value_of(ats[0]).tree))
     w.scopes[0].known.clear()
     w.scopes[0].loaded.clear()
-    axes = w.tile_axes(frozenset(a for ix in o.index for a in ix.leaves()))
-    w.body.append(let(total := w.names.fresh("total"), filled(w.shape(axes), ZERO, "f32")))
-    w.vars[row], w.inner = Name(w.names.fresh(f"{first}_row")), w.inner | {row}
+    axes = w.tile.axes(frozenset(a for ix in o.index for a in ix.leaves()))
+    w.body.append(let(total := w.names.fresh("total"), filled(w.tile.shape(axes), ZERO, "f32")))
+    w.tile.vars[row], w.inner = Name(w.names.fresh(f"{first}_row")), w.inner | {row}
 
     def add(index: Expr) -> None:
         place, _ = w.indexed(o.tensor, o.index, [Value(index)])
@@ -80,7 +81,8 @@ def runs(w: Writer, row: Axis) -> None:
     stop = call("min", Binary("+", Name(first), size), extent(row.extent))
     loop(w, [row], step, ranges={row: (Name(first), stop)})
     add(Name(at))
-    w.vars[row], w.t = Name(first), replace(w.t, blocks={**w.t.blocks, row: w.t.added_rows})
+    w.tile.vars[row] = Name(first)
+    w.tile.tiling = replace(w.t, blocks={**w.t.blocks, row: w.t.added_rows})
 
 
 def _of_the_source(w: Writer, o: Output, tile: Value) -> Value:
@@ -92,7 +94,7 @@ def _of_the_source(w: Writer, o: Output, tile: Value) -> Value:
 
 
 def _broadcast(w: Writer, value: Value, axes: tuple[Axis, ...]) -> Value:
-    return value if value.axes == axes else Value(call("broadcast", value.tree, listed(w.shape(axes))), axes)
+    return value if value.axes == axes else Value(call("broadcast", value.tree, listed(w.tile.shape(axes))), axes)
 
 
 def _inside(w: Writer, o: Output, ats: list[Value]) -> Value:
@@ -105,8 +107,8 @@ def _inside(w: Writer, o: Output, ats: list[Value]) -> Value:
         if a not in shared and ix.plain and extents.same(a.extent, length)
     }
     ragged = [a for a in w.t.order if a in w.t.blocks and a not in w.t.exact and a not in sliced]
-    axes = w.tile_axes(w.free(o.expr))
+    axes = w.tile.axes(w.free(o.expr))
     for axis in (a for a in ragged if a in axes):
-        lanes = w.tile_axes(frozenset((*at.axes, axis)))
+        lanes = w.tile.axes(frozenset((*at.axes, axis)))
         at = Value(call("where", w.valid(axis, lanes), w.spread(at, lanes).tree, Num(-1)), lanes)
     return at

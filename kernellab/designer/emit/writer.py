@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Union
 
 from kernellab.designer.emit.nodes import (
     INFIX,
-    ONE,
     TITLES,
     ZERO,
     Names,
     Value,
     call,
-    combined,
     compute_dtype,
     extent,
     let,
@@ -25,24 +22,10 @@ from kernellab.designer.emit.nodes import (
     plus,
     times,
 )
-from kernellab.designer.frontend.windows import phases
+from kernellab.designer.emit.tile import Item, Place, Tile
+from kernellab.designer.ir.axes import Axis, Free, Index, Ix
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import (
-    Axis,
-    Expr,
-    Free,
-    Frontier,
-    Index,
-    Iota,
-    Ix,
-    Leaf,
-    Num,
-    Op,
-    Red,
-    SymNum,
-    Tap,
-    walk,
-)
+from kernellab.designer.ir.expr import Expr, Frontier, Iota, Leaf, Num, Op, Red, SymNum, walk
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.normal import Layout
 from kernellab.designer.ir.pads import IDENTITY, at_edge, best_pads, divides, divisor_pads, neutral
@@ -54,10 +37,6 @@ from kernellab.sketch.syntax.tree import Binary, Name
 
 #: expressions longer than this many characters get a name
 _LONG = 84
-
-
-#: the content of a place for one dimension
-Item = Union[tree.Expr, tree.Slice, tree.NewAxis]
 
 
 @dataclass
@@ -81,7 +60,8 @@ class Writer:
     def __init__(
         self, launch: Launch, tiling: Tiling, layout: Layout, names: Names, stages: tree.Expr | None = None
     ) -> None:
-        self.k, self.t, self.layout, self.names = launch, tiling, layout, names
+        self.k, self.layout, self.names = launch, layout, names
+        self.tile = Tile(tiling, layout)
         #: number of stages of the loop whose loads are prefetched
         self.stages = stages
         self.free = Free()
@@ -91,37 +71,25 @@ class Writer:
         self.keep: list[Expr] = []
         #: blocks around the next statement, outermost first
         self.scopes: list[Scope] = []
-        #: the position of each axis, and its loop variable if the position runs in the opposite direction
-        self.vars: dict[Axis, tree.Expr] = {}
-        self.counters: dict[Axis, str] = {}
         self._has_doubles = "float64" in {*(e.dtype for e in launch.loads), *(o.dtype for o in launch.outs)}
         #: loads used as integer divisors, and the values these read past the edge
         self.divisors = divisor_pads(launch.roots)
         #: values read past the edge, if not 0
         self.pads = dict(self.divisors)
-        #: output axes of a window that run by phase: the stride and the phase's variable
-        self.phase: dict[Axis, tuple[int, str]] = {}
-        #: the current tap of a window
-        self.at_tap: dict[Tap, tree.Expr] = {}
-        #: positions of a tile are 32-bit integers: a GPU compares those at twice the rate
-        self.narrow = False
         #: a place that several values read along different axes is loaded once
         self.loads_once = False
-        #: a loop begins where a vector does, before its row
-        self.from_vector = False
+        #: whether a loop begins where a vector does, before its row
+        self.starts_at_vector = False
+
+    @property
+    def t(self) -> Tiling:
+        """The tiling of the launch."""
+        return self.tile.tiling
 
     @property
     def body(self) -> list[tree.Stmt]:
         """The statements of the innermost block."""
         return self.scopes[-1].body
-
-    def variable(self, axis: Axis) -> str:
-        """Return the loop variable of an axis."""
-        at = self.vars[axis]
-        if axis in self.counters:
-            return self.counters[axis]
-        assert isinstance(at, Name), at
-        return at.id
 
     # -- reductions
 
@@ -149,7 +117,7 @@ class Writer:
         ragged = self._ragged(r, lanes)
         arg = self.spread(arg, lanes)
         if any(a not in arg.axes for a in lanes):
-            arg = Value(call("broadcast", arg.tree, listed(self.shape(lanes))), lanes)
+            arg = Value(call("broadcast", arg.tree, listed(self.tile.shape(lanes))), lanes)
         identity_value = IDENTITY[r.kind]
         for axis in ragged:
             if identity_value is None or at_edge(r.arg, axis, self.pads, self.free, self.layout.ends) != identity_value:
@@ -173,10 +141,10 @@ class Writer:
         scope = self.scope_of(frozenset([axis]))
         key = -axis.uid - 1
         if key not in scope.known:
-            name = self.names.fresh(f"{self.variable(axis)}_inside")
-            here = Binary("+", self.vars[axis], self.lanes(axis))
+            name = self.names.fresh(f"{self.tile.variable(axis)}_inside")
+            here = Binary("+", self.tile.vars[axis], self.tile.lanes(axis))
             before_end: tree.Expr = Binary("<", here, extent(axis.extent))
-            if self.begins(axis) != ZERO:
+            if self.loop_start(axis) != ZERO:
                 before_end = call("logical_and", Binary(">=", here, ZERO), before_end)
             scope.body.append(let(name, before_end))
             scope.known[key] = Value(Name(name), (axis,))
@@ -190,11 +158,11 @@ class Writer:
 
     def kept(self, r: Red) -> tuple[Axis, ...]:
         """Return the tiled axes of the result of ``r``."""
-        return tuple(a for a in self.tile_axes(self.free(r)))
+        return self.tile.axes(self.free(r))
 
     def lane_axes(self, r: Red) -> tuple[Axis, ...]:
         """Return the tiled axes of the operand of ``r``."""
-        return tuple(a for a in self.tile_axes(self.free(r.arg)))
+        return self.tile.axes(self.free(r.arg))
 
     # -- values
 
@@ -270,7 +238,7 @@ class Writer:
     def _apply(self, e: Expr) -> Value:
         assert isinstance(e, Op)
         parts = [self.value_of(a) for a in e.args]
-        axes = self.tile_axes(frozenset().union(*(p.axes for p in parts)) if parts else frozenset())
+        axes = self.tile.axes(frozenset().union(*(p.axes for p in parts)) if parts else frozenset())
         # values shared by a whole tile are computed once, before the tile
         parts = [
             self.define(a, self.scope_of(self.free(a)), p, self.title(a))
@@ -304,16 +272,21 @@ class Writer:
         if not ix.axes:
             return Value(extent(ix.offset))
         axis = ix.leaves()[0]
-        tiled = axis in self.t.blocks or axis in self.t.whole
+        if axis in self.tile.phases:
+            return self._iota_of_phase(axis)
+        tiled = self.tile.covers(axis)
         axes = (axis,) if tiled else ()
-        if axis in self.phase:
-            stride, name = self.phase[axis]
-            lanes = Binary("+", self.vars[axis], self.lanes(axis)) if axis in self.t.blocks else self.vars[axis]
-            return Value(Binary("+", times(lanes, stride), Name(name)), axes if axis in self.t.blocks else ())
-        here = plus(self.start(axis), self.lanes(axis)) if tiled else self.vars[axis]
+        here = plus(self.tile.start(axis), self.tile.lanes(axis)) if tiled else self.tile.vars[axis]
         if ix.sign == -1:
             return Value(Binary("-", extent(ix.offset), here), axes)
         return Value(Binary("+", here, extent(ix.offset)) if ix.offset != 0 else here, axes)
+
+    def _iota_of_phase(self, axis: Axis) -> Value:
+        stride, variable = self.tile.phases[axis]
+        steps, axes = self.tile.vars[axis], tuple[Axis, ...]()
+        if axis in self.t.blocks:
+            steps, axes = Binary("+", steps, self.tile.lanes(axis)), (axis,)
+        return Value(Binary("+", times(steps, stride), Name(variable)), axes)
 
     def spread(self, value: Value, axes: tuple[Axis, ...]) -> Value:
         """Return ``value`` with new dimensions where it must broadcast against ``axes``."""
@@ -325,54 +298,42 @@ class Writer:
         marks = tuple(tree.Slice() if a in value.axes else tree.NewAxis() for a in axes[first:])
         return Value(tree.Subscript(name.id, marks), axes[first:])
 
-    def tile_axes(self, axes: frozenset[Axis]) -> tuple[Axis, ...]:
-        """Return the members of ``axes`` that are tiled, in the launch's order."""
-        return tuple(a for a in self.t.order if a in axes and (a in self.t.blocks or a in self.t.whole))
-
-    def extent(self, axis: Axis) -> tree.Expr:
-        """Return the number of elements of a tile along ``axis``."""
-        block = self.t.blocks.get(axis)
-        if not block:
-            return extent(axis.extent)
-        per_lane = self.t.stream.elements_per_lane
-        return Name(block) if per_lane == 1 else Binary("*", tree.Num(per_lane), Name(block))
-
-    def begins(self, axis: Axis) -> tree.Expr:
-        """Return where the loop over a blocked axis begins: at 0, or where a vector begins before a row.
-
-        The first element of the row is counted in the tensor of rows that is read or written along the axis. A row
-        that is a part of its tensor's begins at 0: what lies before it is the tensor's, too, and no pad."""
-        if not self.t.stream.vector or axis not in self.inner or axis not in self.t.blocks:
+    def loop_start(self, axis: Axis) -> tree.Expr:
+        """Return where the loop over a blocked axis begins: at 0, or where a vector begins before the row."""
+        vector = self.t.stream.vector
+        if not vector or axis not in self.inner or axis not in self.t.blocks:
             return ZERO
+        row = self._row_number(axis)
+        if row is None:
+            return ZERO
+        self.starts_at_vector = True
+        return Binary("-", ZERO, Binary("%", times(row, extent(axis.extent)), tree.Num(vector)))
+
+    def _row_number(self, axis: Axis) -> tree.Expr | None:
+        """Return the number of the current row in a tensor of rows that is read or written along ``axis``.
+
+        None if no tensor has such rows, or if the row is a part of its tensor's: what lies before it is the tensor's,
+        too, and no pad.
+        """
         tensors = [*((e.tensor, e.index) for e in self.k.loads), *((o.tensor, o.index) for o in self.k.outs)]
-        along = [(self.layout.views[tensor][d], ix) for tensor, index in tensors for d, ix in enumerate(index)]
-        if not all(ix.plain and size == ix.extent for size, ix in along if axis in ix.leaves()):
-            return ZERO
+        dimensions = [(ix, self.layout.views[tensor][d]) for tensor, index in tensors for d, ix in enumerate(index)]
+        if not all(ix.plain and size == ix.extent for ix, size in dimensions if axis in ix.leaves()):
+            return None
         for tensor, index in tensors:
             *rows, columns = index or (Ix(),)
-            names = [ix.leaves()[0] for ix in rows if ix.plain and len(ix.leaves()) == 1]
-            separate = all(a in self.vars and a not in self.t.blocks and a not in self.inner for a in names)
-            if not rows or len(names) < len(rows) or not separate or columns.leaves() != (axis,):
+            axes = [ix.leaves()[0] for ix in rows if ix.plain and len(ix.leaves()) == 1]
+            is_tensor_of_rows = bool(rows) and len(axes) == len(rows) and columns.leaves() == (axis,)
+            if not is_tensor_of_rows or not all(map(self._is_fixed, axes)):
                 continue
-            first: tree.Expr = self.vars[names[0]]
-            for row, size in zip(names[1:], self.layout.views[tensor][1:-1], strict=True):
-                first = Binary("+", times(first, extent(size)), self.vars[row])
-            self.from_vector = True
-            return Binary("-", ZERO, Binary("%", times(first, extent(axis.extent)), tree.Num(self.t.stream.vector)))
-        return ZERO
+            number_of_row: tree.Expr = self.tile.vars[axes[0]]
+            for row, size in zip(axes[1:], self.layout.views[tensor][1:-1], strict=True):
+                number_of_row = Binary("+", times(number_of_row, extent(size)), self.tile.vars[row])
+            return number_of_row
+        return None
 
-    def start(self, axis: Axis) -> tree.Expr:
-        """Return the start of the tile along ``axis``."""
-        return ZERO if axis in self.t.whole else self.vars[axis]
-
-    def lanes(self, axis: Axis) -> tree.Expr:
-        """Return 0, 1, 2... along a tile."""
-        lanes = call("arange", self.extent(axis))
-        return call("cast", lanes, Name("i32")) if self.narrow else lanes
-
-    def shape(self, axes: Iterable[Axis]) -> list[tree.Expr]:
-        """Return the extents of a tile."""
-        return [self.extent(a) for a in axes]
+    def _is_fixed(self, axis: Axis) -> bool:
+        """Return whether a block of the grid has one position of ``axis``."""
+        return axis in self.tile.vars and axis not in self.t.blocks and axis not in self.inner
 
     def transposed(self, value: tree.Expr, found: Sequence[Axis], wanted: Sequence[Axis]) -> tree.Expr:
         """Permute ``value`` from axes ``found`` to axes ``wanted``."""
@@ -382,15 +343,11 @@ class Writer:
 
     def _load(self, e: Leaf, scope: Scope) -> Value:
         """Return a tile of the elements of ``e``, named in ``scope``."""
-        gathered = e.operands or any(self._backwards(ix) for ix in e.index)
+        gathered = e.operands or any(self.tile.is_reversed(ix) for ix in e.index)
         return self.known_as(e, scope, self._gather(e, scope) if gathered else self._load_slice(e, scope))
 
-    def _backwards(self, ix: Ix) -> bool:
-        """Return whether a tile reads the dimension in reverse, which a slice cannot express."""
-        return ix.sign == -1 and bool(self.tile_axes(frozenset(ix.leaves())))
-
     def _load_slice(self, e: Leaf, scope: Scope) -> Value:
-        place, loaded = self.place(e.tensor, e.index)
+        place, loaded = self.tile.place(e.tensor, e.index)
         text = format_expr(place)
         if self.loads_once and text in scope.loaded:
             return self.in_order(e.tensor, scope.loaded[text], loaded, scope)
@@ -412,7 +369,7 @@ class Writer:
 
     def in_order(self, tensor: str, name: str, loaded: list[Axis], scope: Scope) -> Value:
         """Return a loaded tile with its axes in the launch's order."""
-        order = self.tile_axes(frozenset(loaded))
+        order = self.tile.axes(frozenset(loaded))
         if tuple(loaded) == order:
             return Value(Name(name), order)
         transposed_name = self.names.fresh(f"{tensor}_turned")
@@ -423,78 +380,16 @@ class Writer:
         pad = self.pads.get(id(e), 0.0)
         return number(int(pad) if id(e) in self.divisors else pad) if pad else None
 
-    def own(self, tensor: str) -> str:
-        """Return the tensor's original name: inside the Designer a tensor may have a second name for another view."""
-        return self.layout.name(tensor)
+    # -- elements at indices that are values
 
-    # -- places in tensors
-
-    def place(self, tensor: str, index: Index) -> tuple[tree.Subscript, list[Axis]]:
-        """Return a place in a tensor and the axes of the tile at that place, in the tensor's order."""
-        pairs = [self.item(ix) for ix in index]
-        items = tuple(item for item, _ in pairs) or (ZERO,)
-        return tree.Subscript(self.own(tensor), items), [axis for _, axes in pairs for axis in axes]
-
-    def item(self, ix: Ix) -> tuple[Item, tuple[Axis, ...]]:
-        """Return one index of a place, and the axes of the tile that a slice reads along."""
-        leaves = ix.leaves()
-        if ix.win is not None:
-            stride = 1 if ix.win.transposed else ix.win.stride
-            return self._steps(ix.win.out, self._position(ix.win), stride)
-        if not leaves:
-            return extent(ix.offset), ()
-        axis = leaves[0]
-        if axis in self.phase:
-            stride, name = self.phase[axis]
-            return self._steps(axis, plus(Binary("+", times(self.vars[axis], stride), Name(name)), ix.offset), stride)
-        if len(leaves) > 1:
-            return self._side_by_side(leaves)
-        if axis in self.t.whole or axis in self.t.blocks:
-            start = plus(self.start(axis), ix.offset)
-            return tree.Slice(start, plus(start, self.extent(axis))), (axis,)
-        at = self.vars[axis]
-        return (Binary("-", extent(ix.offset), at) if ix.sign == -1 else plus(at, ix.offset)), ()
-
-    def _steps(self, axis: Axis | None, start: tree.Expr, step: int) -> tuple[Item, tuple[Axis, ...]]:
-        """Return a slice of every ``step``-th element, or the element itself if ``axis`` is not tiled."""
-        if axis is None or (axis not in self.t.blocks and axis not in self.t.whole):
-            return start, ()
-        if step == 1:
-            return tree.Slice(start, Binary("+", start, self.extent(axis))), (axis,)
-        stop = Binary("+", start, times(self.extent(axis), step))
-        return tree.Slice(start, stop, tree.Num(step)), (axis,)
-
-    def _position(self, tap: Tap) -> tree.Expr:
-        """Return the input position of the tile's first output at the current tap."""
-        at = self.vars[tap.out] if tap.out is not None and tap.out not in self.t.whole else ZERO
-        k = self.at_tap.get(tap) or (self.vars.get(tap.k, ZERO) if tap.k is not None else ZERO)
-        if phases(tap) > 1:
-            phase = Name(self.phase[tap.out][1]) if tap.out is not None else ZERO
-            reach = combined([(phase, 1), (ONE, tap.pad), (k, -tap.dilation)])
-            return plus(at, Binary("//", reach, tree.Num(tap.stride)))
-        if tap.transposed:
-            return combined([(at, 1), (ONE, tap.pad), (k, -tap.dilation)])
-        return combined([(at, tap.stride), (k, tap.dilation), (ONE, -tap.pad)])
-
-    def _side_by_side(self, leaves: tuple[Axis, ...]) -> tuple[Item, tuple[Axis, ...]]:
-        """Return the elements of all taps in a packed copy, each with its channels, which are the last axis."""
-        *taps, channel = leaves
-        at = self.vars[taps[0]]
-        for tap in taps[1:]:
-            at = Binary("+", times(at, extent(tap.extent)), self.vars[tap])
-        start = times(at, extent(channel.extent))
-        if channel in self.t.blocks:
-            start = plus(start, self.vars[channel])
-        return tree.Slice(start, Binary("+", start, self.extent(channel))), (channel,)
-
-    def indexed(self, tensor: str, index: Index, ats: list[Value]) -> tuple[tree.Subscript, list[Axis]]:
-        """Like :meth:`place`, with ``ats`` for the entries of the index that are values.
+    def indexed(self, tensor: str, index: Index, ats: list[Value]) -> Place:
+        """Like :meth:`Tile.place`, with ``ats`` for the entries of the index that are values.
 
         If an axis of a tiled index also runs over a separate dimension, that dimension is indexed by a tile of
         positions: slices would be independent of it.
         """
-        reversed_axes = {a for ix in index if self._backwards(ix) for a in ix.leaves()}
-        shared = self.tile_axes(frozenset(a for at in ats for a in at.axes) | reversed_axes)
+        reversed_axes = {a for ix in index if self.tile.is_reversed(ix) for a in ix.leaves()}
+        shared = self.tile.axes(frozenset(a for at in ats for a in at.axes) | reversed_axes)
         remaining = iter(ats)
         items: list[Item] = []
         order: list[Axis] = []
@@ -502,22 +397,21 @@ class Writer:
         for ix in index:
             leaves = ix.leaves()
             axis = leaves[0] if leaves else None
-            tiled = axis is not None and (axis in self.t.whole or axis in self.t.blocks)
-            if ix.at is not None or (tiled and axis in shared):
+            if ix.at is not None or (axis is not None and self.tile.covers(axis) and axis in shared):
                 at = _moved(next(remaining), ix) if ix.at is not None else self._positions(ix)
                 items.append(self.spread(at, shared).tree)
                 order += () if shared_placed else shared
                 shared_placed = True
             else:
-                item, along = self.item(ix)
+                item, along = self.tile.item(ix)
                 items.append(item)
                 order += along
-        return tree.Subscript(self.own(tensor), tuple(items)), order
+        return Place(tree.Subscript(self.layout.name(tensor), tuple(items)), order)
 
     def _positions(self, ix: Ix) -> Value:
         """Return the positions along a tiled axis as a tile of integers."""
         axis = ix.leaves()[0]
-        here = plus(self.start(axis), call("arange", self.extent(axis)))
+        here = plus(self.tile.start(axis), call("arange", self.tile.extent(axis)))
         return Value(Binary("-", extent(ix.offset), here) if ix.sign == -1 else plus(here, ix.offset), (axis,))
 
 

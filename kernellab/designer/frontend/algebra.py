@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernellab.capture import Node, Ref
-from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder
-from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Num, Op, Red
+from kernellab.designer.ir.arithmetic import compute, is_float, wide
+from kernellab.designer.ir.axes import Axis, Index, Ix
+from kernellab.designer.ir.expr import Expr, Leaf, Num, Op, Red
 from kernellab.designer.ir.normal import Purpose
 from kernellab.operations.aten import Role, named
 
@@ -34,7 +35,7 @@ def summed(b: Builder, ref: Any, dims: Sequence[int], index: Index) -> Expr | No
         or not all(isinstance(e, int) for e in b.shape(ref))
     ):
         return None
-    if not aten.is_float(b.dtype(ref)) or not all(index[d].plain for d in range(len(index)) if d not in dims):
+    if not is_float(b.dtype(ref)) or not all(index[d].plain for d in range(len(index)) if d not in dims):
         return None
     builder_sum = _Sum(b, tuple(sorted(dims)), index, b.shape(ref))
     return builder_sum.of(ref)
@@ -74,7 +75,7 @@ class _Sum:
             if self._constant(factor) and (ref is first or node.op.split(".")[1] == "mul"):
                 inner = self.of(ref)
                 if inner is not None:
-                    value = aten.compute(self.b.operand(factor, self.index, self.shape), inner.dtype)
+                    value = compute(self.b.operand(factor, self.index, self.shape), inner.dtype)
                     return Op(node.op.split(".")[1], (inner, value), inner.dtype, node.line)
         return None
 
@@ -102,7 +103,7 @@ class _Sum:
         index = list(self.index)
         for d in over:
             index[d] = Ix((Axis(self.shape[d]),))
-        value = aten.compute(self.b.operand(ref, tuple(index), self.shape), dtype)
+        value = compute(self.b.operand(ref, tuple(index), self.shape), dtype)
         if over:
             value = Red("sum", value, tuple(a for d in over for a in index[d].leaves()), dtype, line)
         times = self.count // math.prod(int(self.shape[d]) for d in over)
@@ -114,7 +115,7 @@ class _Sum:
             return None
         b, d, line, channel = self.b, inner.dtype, node.line, (self.index[1],)
         count = Num(float(self.count), d)
-        mean, var = (aten.compute(b.value(a, channel), d) for a in node.args[3:5])
+        mean, var = (compute(b.value(a, channel), d) for a in node.args[3:5])
         scale = Op("rsqrt", (Op("add", (var, b.value(node.args[6])), d),), d, line)
         value: Expr = Op("sub", (inner, Op("mul", (mean, count), d)), d, line)
         value = Op("mul", (value, scale), d, line)
@@ -128,22 +129,22 @@ class _Sum:
 
     def _product(self, node: Node) -> Expr | None:
         """Over the columns: sum the rows of the second factor first."""
-        b, d, line = self.b, aten.wide(node.dtype), node.line
+        b, d, line = self.b, wide(node.dtype), node.line
         bias, left, right = (None, *node.args[:2]) if node.op.split(".")[1] == "mm" else node.args[:3]
         if self.dims != (1,) or node.kwargs or b.shape(left)[1] == 1:
             return None
         right_shape = b.shape(right)
         k, cols = Axis(right_shape[0]), Axis(right_shape[1])
-        rows = Red("sum", aten.compute(b.value(right, (Ix((k,)), Ix((cols,)))), d), (cols,), d, line)
+        rows = Red("sum", compute(b.value(right, (Ix((k,)), Ix((cols,)))), d), (cols,), d, line)
         name = b.store((node.name, "summed"), (Ix((k,)),), rows, (right_shape[0],), Purpose.SUMS)
         bound = b.bound(b.shape(left), [1], self.index)
-        value: Expr = Op("mul", (aten.compute(b.value(left, bound), d), Leaf(name, bound[1:], d)), d, line)
+        value: Expr = Op("mul", (compute(b.value(left, bound), d), Leaf(name, bound[1:], d)), d, line)
         value = Red("sum", value, bound[1].leaves(), d, line)
         return value if bias is None else Op("add", (value, self._broadcast(bias, d, line)), d, line)
 
     def _window(self, node: Node) -> Expr | None:
         """Over all positions of a transposed convolution of which no result is cut off."""
-        b, d, line = self.b, aten.wide(node.dtype), node.line
+        b, d, line = self.b, wide(node.dtype), node.line
         source, weight, bias, _, pads, _, transposed, extra, groups = node.args[:9]
         rank = len(self.shape) - 2
         if not transposed or groups != 1 or any(pads) or any(extra) or self.dims != tuple(range(2, 2 + rank)):
@@ -154,13 +155,13 @@ class _Sum:
         c, co = Ix((Axis(inside),)), Ix((Axis(out),))
         taps = tuple(Ix((Axis(e),)) if e != 1 else Ix() for e in b.shape(weight)[2:])
         over = tuple(a for ix in taps for a in ix.leaves())
-        value = aten.compute(b.value(weight, (c, co, *taps)), d)
+        value = compute(b.value(weight, (c, co, *taps)), d)
         value = Red("sum", value, over, d, line) if over else value
         weights = b.store((node.name, "weight", "summed"), (c, co), value, (inside, out), Purpose.SUMS)
         batch = Ix((Axis(self.shape[0]),)) if self.shape[0] != 1 else Ix()
         places = tuple(Ix((Axis(e),)) if e != 1 else Ix() for e in b.shape(source)[2:])
         channel = Ix((Axis(inside),))
-        value = aten.compute(b.value(source, (batch, channel, *places)), d)
+        value = compute(b.value(source, (batch, channel, *places)), d)
         over = tuple(a for ix in places for a in ix.leaves())
         value = Red("sum", value, over, d, line) if over else value
         inputs = b.store((node.name, "input", "summed"), (batch, channel), value, (self.shape[0], inside), Purpose.SUMS)
@@ -170,5 +171,5 @@ class _Sum:
         return value if bias is None else Op("add", (value, self._channel(bias, d, line)), d, line)
 
     def _channel(self, bias: Ref, dtype: str, line: int) -> Expr:
-        value = aten.compute(self.b.value(bias, (self.index[1],)), dtype)
+        value = compute(self.b.value(bias, (self.index[1],)), dtype)
         return Op("mul", (value, Num(float(self.count), dtype)), dtype, line)

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from kernellab.capture import Graph, Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum, run
+from kernellab.designer.ir.axes import Axis, Free, Index, Ix
+from kernellab.designer.ir.expr import Dot, Expr, Iota, Leaf, Num, Op, Red, SymNum, run
 from kernellab.designer.ir.normal import Purpose, number
 from kernellab.errors import DesignError, NodeError
 from kernellab.task.formula import Formula, Term
@@ -157,7 +158,7 @@ class Builder:
         self.inputs = {i.name: i for i in graph.inputs}
         #: values stored by separate launches, in the order in which they are needed
         self.cuts: list[Stored] = []
-        #: tensors of the stored values, by a Ref or by what the rule of an operation calls a value of its own
+        #: tensors of the stored values, by a Ref or by what the rule of an operation calls one of its values
         self.stored_names: dict[Any, str] = {}
         #: tensors of library results that are written directly as outputs of the graph
         self.named: dict[Any, str] = {}

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.capture import Node, Ref
-from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.windows import LEAST_CHANNELS, Window, at_window, is_plain, spatial, window
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.arithmetic import cast, compute, wide
+from kernellab.designer.ir.axes import Axis, Index, Ix, Tap
 from kernellab.designer.ir.dtypes import HALVES
-from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Op, Tap, Win
+from kernellab.designer.ir.expr import Expr, Leaf, Op, Win
 from kernellab.designer.ir.extents import Length
 from kernellab.designer.ir.normal import Purpose
 
@@ -71,7 +72,7 @@ class _Channels:
 
 def _convolution(b: Builder, node: Node, index: Index, item: int) -> Expr:
     source, weight, bias = (*node.args, None)[:3]
-    numbers, dtype = numbers_of(b, node), aten.wide(node.dtype)
+    numbers, dtype = numbers_of(b, node), wide(node.dtype)
     if not numbers.transposed:
         source, zeros_before = _inside_zeros(b, source)
         if zeros_before:
@@ -90,7 +91,7 @@ def _convolution(b: Builder, node: Node, index: Index, item: int) -> Expr:
         value = _over_window(b, node, index, source, weight, numbers)
     if bias is None:
         return value
-    return Op("add", (value, aten.compute(b.value(bias, (index[1],)), dtype)), dtype, node.line)
+    return Op("add", (value, compute(b.value(bias, (index[1],)), dtype)), dtype, node.line)
 
 
 def _over_window(b: Builder, node: Node, index: Index, source: Ref, weight: Ref, numbers: Numbers) -> Expr:
@@ -112,7 +113,7 @@ def _over_window(b: Builder, node: Node, index: Index, source: Ref, weight: Ref,
         return product
     weights = _weights_at(b, x, in_order, weight, ks, channels, numbers)
     return Win(
-        x, weights, dtype=aten.wide(node.dtype), line=node.line, taps=w.taps, sums=channels.inner.axes,
+        x, weights, dtype=wide(node.dtype), line=node.line, taps=w.taps, sums=channels.inner.axes,
         packed=channels.packed, weights=weight.name, backward=numbers.transposed,
     )  # fmt: skip
 
@@ -123,7 +124,7 @@ def _as_product(
 ) -> Expr | None:  # fmt: skip
     """Return a convolution without taps as a matrix product of both factors as they are in memory; None if they are no
     matrices there. ``in_order``: the weights in the order of their tensor."""
-    c, out, dtype = channels.summed, Ix(channels.out), aten.wide(node.dtype)
+    c, out, dtype = channels.summed, Ix(channels.out), wide(node.dtype)
     if not b.options.narrow_products or not channels.packed or numbers.groups != 1 or c is None or w.taps:
         return None
     if side_by_side(x, c):
@@ -213,7 +214,7 @@ def _by_positions(b: Builder, node: Node, index: Index, source: Ref, weight: Ref
     window_ix = tuple(Ix(tuple(a for a in (t.out, t.k) if a is not None), 0, 1, t) for t in taps)
     x = at_window(b, source, (index[0], Ix((n,)), *window_ix))
     g = at_window(b, weight, (index[1], Ix((n,)), *(Ix((place,)) for place in places)))
-    return Win(x, g, dtype=aten.wide(node.dtype), line=node.line, taps=tuple(taps), sums=(n,), turned=True)
+    return Win(x, g, dtype=wide(node.dtype), line=node.line, taps=tuple(taps), sums=(n,), turned=True)
 
 
 def _channels_contiguous(weight: Expr | None, c: Axis | None, name: str, kernel: tuple[int, ...]) -> bool:
@@ -311,7 +312,7 @@ def _packed(
     co, c = Ix(tuple(Axis(e) for e in out_extents)), Ix((Axis(inside),)) if inside > 1 or out_extents else Ix()
     first, second = (group.axes + c.axes, co.axes) if transposed else (group.axes + co.axes, c.axes)
     value = b.value(weight, (Ix(first), Ix(second), *ks))
-    value = aten.cast(value, dtype) if dtype else value
+    value = cast(value, dtype) if dtype else value
     shape = (*taps, numbers.groups, extents.times(list(out_extents)), inside)
     return b.store(key, (*ks, group, co, c), value, shape, Purpose.PACKED)
 

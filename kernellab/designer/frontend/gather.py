@@ -14,10 +14,12 @@ from typing import Any
 from kernellab.capture import Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
-from kernellab.designer.frontend.pointwise import OPERATIONS, compute, is_float, settle, wide
+from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.reductions import matching
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Leaf, Num, Op, SymNum
+from kernellab.designer.ir.arithmetic import compute, is_float, settle, wide
+from kernellab.designer.ir.axes import Index, Ix
+from kernellab.designer.ir.expr import Expr, Iota, Leaf, Num, Op, SymNum
 from kernellab.designer.ir.normal import number
 from kernellab.errors import DesignError
 from kernellab.operations.aten import Role, named

@@ -7,12 +7,13 @@ from typing import Any
 
 from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
-from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import Reduction, argument, moments, reduced, split_axes
 from kernellab.designer.frontend.views import is_part
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Ix, Num, Op, SymNum
+from kernellab.designer.ir.arithmetic import compute, wide
+from kernellab.designer.ir.axes import Index, Ix
+from kernellab.designer.ir.expr import Expr, Num, Op, SymNum
 
 
 def _softmax(log: bool) -> Handler:
@@ -21,13 +22,13 @@ def _softmax(log: bool) -> Handler:
         if not shape:
             return Num(0.0 if log else 1.0, node.dtype)
         dim = node.args[1] % len(shape)
-        d = aten.wide(node.dtype)
+        d = wide(node.dtype)
         source, index, others = _apart(b, node.args[0], dim, index)
         bound = b.bound(b.shape(source), [dim], index)
-        inner = aten.compute(b.value(source, bound), d)
-        here = aten.compute(b.value(source, index), d)
+        inner = compute(b.value(source, bound), d)
+        here = compute(b.value(source, index), d)
         top = b.reduce("max", inner, bound, [dim], d, node.line)
-        more = [aten.compute(b.value(other, (*index[:dim], Ix(), *index[dim + 1 :])), d) for other in others]
+        more = [compute(b.value(other, (*index[:dim], Ix(), *index[dim + 1 :])), d) for other in others]
         for other in more:
             top = Op("max", (top, other), d, node.line)
         total = b.reduce("sum", Op("exp", (Op("sub", (inner, top), d),), d, node.line), bound, [dim], d, node.line)
@@ -74,21 +75,21 @@ def _less_largest(b: Builder, source: Ref, dim: int) -> Ref:
 
 def _normalise(b: Builder, node: Node, index: Index, dims: list[int], eps: Any, centre: bool = True) -> Expr:
     shape = b.shape(node.args[0])
-    d = aten.wide(node.dtype)
+    d = wide(node.dtype)
     r = Reduction(b, node, b.bound(shape, dims, index), dims)
-    here = aten.compute(b.value(node.args[0], index), d)
+    here = compute(b.value(node.args[0], index), d)
     if centre:
         mean, var = moments(r, d, 0)
         here = Op("sub", (here, mean), d, node.line)
     else:
-        x = aten.compute(r.arg, d)
+        x = compute(r.arg, d)
         var = Op("div", (r.reduce("sum", Op("mul", (x, x), d, node.line), d), r.count), d, node.line)
     scale = Op("rsqrt", (Op("add", (var, b.value(eps)), d),), d, node.line)
     return Op("mul", (here, scale), d, node.line)
 
 
 def _affine(b: Builder, node: Node, x: Expr, weight: Any, bias: Any, index: Index) -> Expr:
-    d = aten.wide(node.dtype)
+    d = wide(node.dtype)
     if isinstance(weight, Ref):
         x = Op("mul", (x, b.value(weight, index)), d, node.line)
     if isinstance(bias, Ref):
@@ -122,7 +123,7 @@ def _group_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
     channels = extents.product(shape[1]).over(extents.product(groups))
     if channels is None:
         raise b.refuse(node, f"{shape[1]} channels in {groups} groups")
-    d = aten.wide(node.dtype)
+    d = wide(node.dtype)
     ix = index[1]
     if not ix.plain:
         raise b.refuse(node, "a slice of the normalised channels")
@@ -131,9 +132,9 @@ def _group_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
     fits = all(i.plain and (i.axes or e == 1) for i, e in zip(bound, shape[2:], strict=True))
     if not fits:
         bound = b.axes_for(shape[2:], index[0].within() | ix.within())
-    here = aten.compute(b.value(source, index), d)
+    here = compute(b.value(source, index), d)
     over = [leaf for i in (Ix(inner), *bound) for leaf in i.leaves()]
-    arg = aten.compute(b.value(source, (index[0], Ix((*outer, *inner)), *bound)), d)
+    arg = compute(b.value(source, (index[0], Ix((*outer, *inner)), *bound)), d)
     count = extents.times([channels.extent, *shape[2:]])
     size: Expr = Num(float(count), d) if isinstance(count, int) else SymNum(count, d)
     total = reduced("sum", arg, over, d, node)
@@ -155,13 +156,13 @@ def _instance_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 def _batch_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
     """Evaluation mode: running statistics, all pointwise."""
-    d = aten.wide(node.dtype)
+    d = wide(node.dtype)
     channel = (index[1],)
     legit = "no_training" in node.op
     eps = node.args[6] if legit else node.args[7]
     if not legit and node.args[5]:
         raise b.refuse(node, "batch normalisation in training mode updates its buffers")
-    x = aten.compute(b.value(node.args[0], index), d)
+    x = compute(b.value(node.args[0], index), d)
     mean, var = b.value(node.args[3], channel), b.value(node.args[4], channel)
     scale = Op("rsqrt", (Op("add", (var, b.value(eps)), d),), d, node.line)
     x = Op("mul", (Op("sub", (x, mean), d), scale), d, node.line)

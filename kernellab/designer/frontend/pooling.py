@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kernellab.capture import Node, Ref
-from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.windows import at_window, is_plain, spatial, window
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Leaf, Num, Op, Win
+from kernellab.designer.ir.arithmetic import is_float, wide
+from kernellab.designer.ir.axes import Index
+from kernellab.designer.ir.expr import Expr, Leaf, Num, Op, Win
 from kernellab.designer.ir.normal import number
 
 
@@ -33,7 +34,7 @@ class _Pool:
         b, node = self.b, self.node
         w = window(self.sizes, self.index[-self.rank :], self.kernel, self.stride, self.pad, self.dilation)
         x = at_window(b, node.args[0], (*self.index[: -self.rank], *w.index))
-        dtype = aten.wide(node.dtype)
+        dtype = wide(node.dtype)
         return Win(x, x, dtype=dtype, line=node.line, taps=w.taps, join=join, pairs=False)
 
 
@@ -42,7 +43,7 @@ def _max(rank: int) -> Handler:
         if item == 1:
             raise b.refuse(node, "the positions of the largest elements are asked for")
         pool = _Pool(b, node, index, item, rank, dilated=True)
-        if not aten.is_float(node.dtype):
+        if not is_float(node.dtype):
             raise b.refuse(node, "a maximum of integers over a window")
         if not pool.plain:
             return Leaf(b.stored(Ref(node.name, item if node.results else None)), index, node.dtype)
@@ -58,7 +59,7 @@ def _mean(rank: int) -> Handler:
             return Leaf(b.stored(Ref(node.name)), index, node.dtype)
         args: list[Any] = [*node.args, *[None] * (7 - len(node.args))]
         whole = True if args[5] is None else bool(args[5])
-        d = aten.wide(node.dtype)
+        d = wide(node.dtype)
         total = pool.over("sum")
         if args[6] is not None:
             return Op("div", (total, b.value(float(args[6]))), d, node.line)
@@ -103,7 +104,7 @@ def _adaptive(rank: int, join: str) -> Handler:
             return Leaf(b.stored(Ref(node.name, item if node.results else None)), index, node.dtype)
         w = window(sizes, index[-rank:], kernel, kernel, (0,) * rank, (1,) * rank)
         x = at_window(b, source, (*index[:-rank], *w.index))
-        d = aten.wide(node.dtype)
+        d = wide(node.dtype)
         value: Expr = Win(x, x, dtype=d, line=node.line, taps=w.taps, join=join, pairs=False)
         count = 1
         for k in kernel:

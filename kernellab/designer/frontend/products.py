@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
-from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.arithmetic import cast, is_float, settle, wide
+from kernellab.designer.ir.axes import Axis, Free, Index, Ix
 from kernellab.designer.ir.dtypes import FLOAT8, HALVES
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
+from kernellab.designer.ir.expr import Dot, Expr, Leaf, Num, Op, SymNum, run, walk
 from kernellab.operations.aten import Role, named
 
 #: minimum rows or columns of the other factor, and minimum summed elements, for which storing a factor pays
@@ -65,14 +66,14 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     a = b.value(left, (*batch, rows, over))
     c = b.value(right, (*batch, over, cols))
     a, c = (rounded(value, b.dtype(ref)) for value, ref in ((a, left), (c, right)))
-    dtype = aten.wide(node.dtype)
-    if not aten.is_float(dtype):
+    dtype = wide(node.dtype)
+    if not is_float(dtype):
         product = _narrow(b, node, a, c, over, (rows, cols)) if b.options.narrow_products and over.axes else None
         if product is not None:
             return product
         # tensor cores do not accumulate in 64 bits: use a sum of products
-        pair = Op("mul", (aten.cast(a, "int64"), aten.cast(c, "int64")), "int64", node.line)
-        return aten.settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
+        pair = Op("mul", (cast(a, "int64"), cast(c, "int64")), "int64", node.line)
+        return settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
     if not over.axes:
         return Op("mul", (a, c), dtype, node.line)
     product = _narrow(b, node, a, c, over, (rows, cols)) if b.options.narrow_products and dtype == "float32" else None
@@ -92,10 +93,10 @@ def _narrow(b: Builder, node: Node, a: Expr, c: Expr, over: Ix, around: tuple[Ix
         if not isinstance(product, Dot):
             return None
         product = replace(product, steps=factors.steps)
-    if not aten.is_float(node.dtype):
+    if not is_float(node.dtype):
         # integers have no scales
-        return aten.settle(aten.cast(product, "int64"), node.dtype)
-    return scaled(aten.cast(product, "float32") if is_int8 else product, factors.scales, node.line)
+        return settle(cast(product, "int64"), node.dtype)
+    return scaled(cast(product, "float32") if is_int8 else product, factors.scales, node.line)
 
 
 def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
@@ -197,8 +198,8 @@ def _joined(value: Expr, own: Ix, over: Ix) -> bool:
 
 def rounded(value: Expr, dtype: str) -> Expr:
     """Cast a factor to the dtype of its tensor: narrow factors are multiplied without widening."""
-    narrow = dtype in HALVES and aten.is_float(value.dtype)
-    return aten.cast(value, dtype) if narrow else value
+    narrow = dtype in HALVES and is_float(value.dtype)
+    return cast(value, dtype) if narrow else value
 
 
 def _mm(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -206,7 +207,7 @@ def _mm(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _addmm(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    d = aten.wide(node.dtype)
+    d = wide(node.dtype)
     product = _matmul(b, node, index, node.args[1], node.args[2])
     bias = b.operand(node.args[0], index, node.shape)
     beta, alpha = node.keyword("beta", 1), node.keyword("alpha", 1)
@@ -220,7 +221,7 @@ def _addmm(b: Builder, node: Node, index: Index, item: int) -> Expr:
 def _mv(b: Builder, node: Node, index: Index, item: int) -> Expr:
     k = b.shape(node.args[0])[-1]
     over = Ix((b.pick_axis(k, {leaf for ix in index for leaf in ix.within()}),)) if k != 1 else Ix()
-    d = aten.wide(node.dtype)
+    d = wide(node.dtype)
     a = b.value(node.args[0], (*index, over))
     v = b.value(node.args[1], (over,))
     return reduced("sum", Op("mul", (a, v), d, node.line), list(over.leaves()), d, node)
@@ -237,7 +238,7 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
         raise b.refuse(node, "attention with dropout")
     for factor in (q, k, v):
         _made_once(b, factor, b.expected(b.shape(q)[-2]) or 0)
-    d = aten.wide(node.dtype)
+    d = wide(node.dtype)
     shared = _shared_heads(b, node, batch) if argument(node, 7, "enable_gqa", False) else batch
     used = {leaf for ix in index for leaf in ix.within()}
     keys = Ix() if length == 1 else Ix((b.pick_axis(length, used),))
@@ -269,7 +270,7 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 def _summed(b: Builder, node: Node, left: Expr, right: Expr, over: Ix, around: tuple[Ix, Ix]) -> Expr:
     """Return the product of two factors, summed over the axes of ``over``, if any."""
-    d = aten.wide(node.dtype)
+    d = wide(node.dtype)
     if not over.axes:
         return Op("mul", (left, right), d, node.line)
     return b.dot(left, right, over.axes[0], *around, d, node.line)
@@ -279,7 +280,7 @@ def _scale(b: Builder, width: Extent, dtype: str) -> Expr:
     """Return one over the root of the heads' width, which may be known only at run time."""
     if isinstance(width, int):
         return b.value(width**-0.5)
-    return Op("rsqrt", (aten.cast(SymNum(width, "int64"), dtype),), dtype)
+    return Op("rsqrt", (cast(SymNum(width, "int64"), dtype),), dtype)
 
 
 def _shared_heads(b: Builder, node: Node, batch: Index) -> Index:

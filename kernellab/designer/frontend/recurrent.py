@@ -14,7 +14,8 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
+from kernellab.designer.ir.axes import Index, Ix
+from kernellab.designer.ir.expr import Expr, Leaf, Num, Op
 from kernellab.designer.ir.scaling import WIDE, down, in_two, largest
 
 #: number of gates of each cell: the blocks of rows of its weights

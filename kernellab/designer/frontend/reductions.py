@@ -7,12 +7,13 @@ from typing import Any
 
 from kernellab.capture import Node
 from kernellab.capture.graph import Extent
-from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.algebra import summed
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.windows import over_unfolded
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Num, Op, Red, SymNum
+from kernellab.designer.ir.arithmetic import apply, compute, is_float, settle, wide
+from kernellab.designer.ir.axes import Axis, Index, Ix
+from kernellab.designer.ir.expr import Expr, Iota, Num, Op, Red, SymNum
 
 
 def dims_of(given: Any, rank: int) -> list[int]:
@@ -49,7 +50,7 @@ def argument(node: Node, position: int, name: str, default: Any = None) -> Any:
 
 def sum_dtype(dtype: str) -> str:
     """Return the dtype in which a sum for a result of ``dtype`` is accumulated."""
-    return aten.wide(dtype) if aten.is_float(dtype) else "int64"
+    return wide(dtype) if is_float(dtype) else "int64"
 
 
 def _simple(kind: str) -> Handler:
@@ -59,10 +60,10 @@ def _simple(kind: str) -> Handler:
         if node.op.endswith(".default") and kind in ("max", "min", "prod") and node.op.split(".")[1] in (kind,):
             dim = None
         total = _linear_sum(b, node, index, dims_of(dim, rank)) if kind == "sum" else None
-        if total is None and kind in ("sum", "max") and item != 1 and aten.is_float(node.dtype):
-            total = over_unfolded(b, node, index, dims_of(dim, rank), kind, aten.wide(node.dtype))
+        if total is None and kind in ("sum", "max") and item != 1 and is_float(node.dtype):
+            total = over_unfolded(b, node, index, dims_of(dim, rank), kind, wide(node.dtype))
         if total is not None:
-            return aten.settle(total, node.dtype)
+            return settle(total, node.dtype)
         r = Reduction(b, node, index, dims_of(dim, rank))
         name = kind
         if kind in ("max", "min") and item == 1:
@@ -72,17 +73,17 @@ def _simple(kind: str) -> Handler:
         if kind == "any":
             return r.reduce(
                 "any",
-                aten.apply("logical_not", [aten.apply("logical_not", [r.arg], "bool", 0)], "bool", 0)
+                apply("logical_not", [apply("logical_not", [r.arg], "bool", 0)], "bool", 0)
                 if r.arg.dtype != "bool"
                 else r.arg,
                 "bool",
             )
         if kind == "all":
-            inner = r.reduce("any", aten.apply("logical_not", [r.arg], "bool", 0), "bool")
+            inner = r.reduce("any", apply("logical_not", [r.arg], "bool", 0), "bool")
             return Op("logical_not", (inner,), "bool", node.line)
-        dtype = sum_dtype(node.dtype) if kind in ("sum", "prod") else aten.wide(r.arg.dtype)
-        arg = aten.compute(r.arg, dtype)
-        return aten.settle(r.reduce(name, arg, dtype), node.dtype)
+        dtype = sum_dtype(node.dtype) if kind in ("sum", "prod") else wide(r.arg.dtype)
+        arg = compute(r.arg, dtype)
+        return settle(r.reduce(name, arg, dtype), node.dtype)
 
     return handle
 
@@ -97,18 +98,18 @@ def _linear_sum(b: Builder, node: Node, index: Index, dims: list[int]) -> Expr |
 
 
 def _mean(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    shape, d = b.shape(node.args[0]), aten.wide(node.dtype)
+    shape, d = b.shape(node.args[0]), wide(node.dtype)
     dims = dims_of(argument(node, 1, "dim"), len(shape))
     total = _linear_sum(b, node, index, dims) or over_unfolded(b, node, index, dims, "sum", d)
     if total is not None:
         return Op("div", (total, b.count(shape, dims)), d, node.line)
     r = Reduction(b, node, index, dims)
-    return Op("div", (r.reduce("sum", aten.compute(r.arg, d), d), r.count), d, node.line)
+    return Op("div", (r.reduce("sum", compute(r.arg, d), d), r.count), d, node.line)
 
 
 def moments(r: Reduction, d: str, correction: float) -> tuple[Expr, Expr]:
     """Return mean and variance, with squares about the mean to avoid cancellation."""
-    arg = aten.compute(r.arg, d)
+    arg = compute(r.arg, d)
     mean = Op("div", (r.reduce("sum", arg, d), r.count), d, r.node.line)
     centred = Op("sub", (arg, mean), d, r.node.line)
     squares = r.reduce("sum", Op("mul", (centred, centred), d, r.node.line), d)
@@ -127,7 +128,7 @@ def moments(r: Reduction, d: str, correction: float) -> tuple[Expr, Expr]:
 def _var(root: bool, both: bool = False) -> Handler:
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         r = Reduction(b, node, index, dims_of(argument(node, 1, "dim"), len(b.shape(node.args[0]))))
-        d = aten.wide(node.dtype)
+        d = wide(node.dtype)
         correction = node.keyword("correction", 1)
         mean, var = moments(r, d, 1 if correction is None else correction)
         if both and item == 1:
@@ -140,8 +141,8 @@ def _var(root: bool, both: bool = False) -> Handler:
 def _vector_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
     order = float(argument(node, 1, "ord", 2))
     r = Reduction(b, node, index, dims_of(argument(node, 2, "dim"), len(b.shape(node.args[0]))))
-    d = aten.wide(node.dtype)
-    x = aten.compute(r.arg, d)
+    d = wide(node.dtype)
+    x = compute(r.arg, d)
     magnitude = Op("abs", (x,), d, node.line)
     if order == 2:
         return Op("sqrt", (r.reduce("sum", Op("mul", (x, x), d, node.line), d),), d, node.line)
@@ -175,13 +176,13 @@ def matching(b: Builder, node: Node, index: Index) -> Expr:
     dim %= len(shape)
     if b.shape(picks)[dim] != 1:
         raise b.refuse(node, "a gather of several elements per row")
-    d = aten.wide(node.dtype)
+    d = wide(node.dtype)
     pick = b.value(picks, index)
     bound = b.bound(shape, [dim], (*index[:dim], Ix(), *index[dim + 1 :]))
-    value = aten.compute(b.value(source, bound), d)
-    chosen = Op("eq", (Iota(bound[dim]), aten.compute(pick, "int64")), "bool")
+    value = compute(b.value(source, bound), d)
+    chosen = Op("eq", (Iota(bound[dim]), compute(pick, "int64")), "bool")
     arg = Op("where", (chosen, value, Num(0, d)), d, node.line)
-    return aten.settle(b.reduce("sum", arg, bound, [dim], d if aten.is_float(d) else "int64", node.line), node.dtype)
+    return settle(b.reduce("sum", arg, bound, [dim], d if is_float(d) else "int64", node.line), node.dtype)
 
 
 REDUCTIONS: dict[str, Handler] = {

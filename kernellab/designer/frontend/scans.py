@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
-from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import sum_dtype
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Leaf, Num, Op, Scan
+from kernellab.designer.ir.arithmetic import compute, is_float
+from kernellab.designer.ir.axes import Index, Ix
+from kernellab.designer.ir.expr import Expr, Iota, Leaf, Num, Op, Scan
 from kernellab.operations.sketch import OPS
 
 
@@ -39,7 +40,7 @@ def _scan(kind: str) -> Handler:
             return _late_scan(b, node, index, dim, kind, dtype)
         if not whole or not extents.same(ix.extent, node.shape[dim]):
             return _from_memory(b, node, index, item)
-        arg = aten.compute(b.value(node.args[0], index), dtype)
+        arg = compute(b.value(node.args[0], index), dtype)
         if len(ix.leaves()) != 1:
             return _of_stored_argument(b, node, index, item)
         scan = Scan(kind, arg, ix.leaves()[0], dtype, ix.sign == -1, node.line)
@@ -51,7 +52,7 @@ def _scan(kind: str) -> Handler:
 def _last_place(b: Builder, scan: Scan, ix: Ix) -> Expr:
     """Return the last position of a running maximum or minimum: the running maximum of the positions that equal it."""
     equal = Op("eq", (scan.arg, scan), "bool")
-    if aten.is_float(scan.dtype):
+    if is_float(scan.dtype):
         equal = Op("logical_or", (equal, Op("isnan", (scan.arg,), "bool")), "bool")
     place = Op("where", (equal, b.position(ix), Num(0, "int64")), "int64")
     return Scan("cummax", place, scan.over, "int64", scan.reverse, scan.line)
@@ -67,15 +68,15 @@ def _starts_late(ix: Ix, extent: Extent) -> bool:
 def _late_scan(b: Builder, node: Node, index: Index, dim: int, kind: str, dtype: str) -> Expr:
     """An exclusive scan: the elements are shifted along the axis, and the identity precedes them."""
     ix = index[dim]
-    if not aten.is_float(dtype) and kind in ("cummax", "cummin"):
+    if not is_float(dtype) and kind in ("cummax", "cummin"):
         raise b.refuse(node, "an exclusive running maximum of integers")
     inside = Op("ge", (Iota(ix), Num(0, "int64")), "bool")
-    arg = aten.compute(b.value(node.args[0], index), dtype)
+    arg = compute(b.value(node.args[0], index), dtype)
     if len(ix.leaves()) != 1:
         return _of_stored_argument(b, node, index, 0)
     start = OPS[kind].identity
     assert start is not None, kind
-    neutral = Num(start if aten.is_float(dtype) else int(start), dtype)
+    neutral = Num(start if is_float(dtype) else int(start), dtype)
     return Scan(kind, Op("where", (inside, arg, neutral), dtype), ix.leaves()[0], dtype, False, node.line)
 
 

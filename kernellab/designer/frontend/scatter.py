@@ -11,12 +11,13 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler, Stored
 from kernellab.designer.frontend.gather import chosen, indices, picked, places
-from kernellab.designer.frontend.pointwise import cast, compute, is_float, wide
 from kernellab.designer.frontend.products import rounded
 from kernellab.designer.frontend.reductions import argument, reduced
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.arithmetic import cast, compute, is_float, wide
+from kernellab.designer.ir.axes import Axis, Index, Ix
 from kernellab.designer.ir.dtypes import HALVES
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Index, Iota, Ix, Leaf, Num, Op, Red, walk
+from kernellab.designer.ir.expr import Dot, Expr, Iota, Leaf, Num, Op, Red, walk
 from kernellab.designer.ir.normal import ADD, EACH, ONCE, Output, number
 from kernellab.sketch.program.ints import WIDE_ELEMENTS
 

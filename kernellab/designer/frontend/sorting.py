@@ -15,9 +15,10 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.gather import chosen, picked
-from kernellab.designer.frontend.pointwise import cast, compute, is_float, wide
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Leaf, Num, Op, Order, Red
+from kernellab.designer.ir.arithmetic import cast, compute, is_float, wide
+from kernellab.designer.ir.axes import Axis, Index, Ix
+from kernellab.designer.ir.expr import Expr, Iota, Leaf, Num, Op, Order, Red
 from kernellab.designer.ir.extents import fixed
 from kernellab.designer.ir.pads import neutral
 
@@ -227,10 +228,10 @@ def _sorted_runs(r: _Request, index: Index) -> list[Expr]:
 
 
 class _Runs(NamedTuple):
-    """``count`` sorted runs of ``width`` elements: the tensors of the values and, if they are read, the positions."""
+    """``runs`` sorted runs of ``width`` elements: the tensors of the values and, if they are read, the positions."""
 
     tensors: list[str]
-    count: int
+    runs: int
     width: int
 
 
@@ -258,11 +259,11 @@ def _merged(r: _Request, before: _Runs, at: Index) -> list[Expr]:
     pair, k = r.b.position(at[dim]), r.b.position(at[dim + 1])
     most: Expr = Num(width, "int64")
     first = Op("mul", (pair, Num(2, "int64")), "int64")
-    is_single = Op("eq", (first, Num(before.count - 1, "int64")), "bool")
+    is_single = Op("eq", (first, Num(before.runs - 1, "int64")), "bool")
     second = Op("add", (first, Num(1, "int64")), "int64")
     of_second = most
-    if before.count % 2:
-        second = Op("min", (second, Num(before.count - 1, "int64")), "int64")
+    if before.runs % 2:
+        second = Op("min", (second, Num(before.runs - 1, "int64")), "int64")
         of_second = Op("where", (is_single, Num(0, "int64"), most), "int64")
 
     def read(which: int, run: Expr, place: Expr) -> Expr:
@@ -293,7 +294,7 @@ def _merged(r: _Request, before: _Runs, at: Index) -> list[Expr]:
     for which in range(len(before.tensors)):
         x, y = read(which, first, first_count), read(which, second, second_count)
         merged.append(Op("where", (from_first, x, y), x.dtype, line))
-    if before.count % 2:
+    if before.runs % 2:
         # a run without a neighbour is padded
         beyond = Op("logical_and", (is_single, Op("ge", (k, most), "bool")), "bool")
         merged[0] = Op("where", (beyond, _last_of_all(dtype, r.down), merged[0]), dtype, line)

@@ -8,9 +8,11 @@ from kernellab.capture import Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.gather import chosen, passes, picked, strided
-from kernellab.designer.frontend.pointwise import OPERATIONS, compute, wide
+from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.ir import extents, places
-from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Num, Op
+from kernellab.designer.ir.arithmetic import compute, wide
+from kernellab.designer.ir.axes import Axis, Index, Ix
+from kernellab.designer.ir.expr import Expr, Leaf, Num, Op
 from kernellab.designer.ir.normal import number, row_major
 from kernellab.errors import DesignError, NodeError
 from kernellab.task.formula import Formula

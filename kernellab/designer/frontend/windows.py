@@ -15,7 +15,8 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Tap, Win
+from kernellab.designer.ir.axes import Axis, Index, Ix, Tap
+from kernellab.designer.ir.expr import Expr, Leaf, Win
 from kernellab.errors import DesignError
 from kernellab.operations.aten import Role, named
 

@@ -18,6 +18,7 @@ from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS, numbers_of
 from kernellab.designer.frontend.reductions import argument
 from kernellab.designer.frontend.views import VIEWS
+from kernellab.designer.graph.uses import Uses
 from kernellab.errors import DesignError
 from kernellab.operations.aten import Role, named
 
@@ -80,7 +81,7 @@ class LibraryCall:
 
 
 @dataclass(frozen=True)
-class AttentionTold:
+class AttentionArguments:
     """The arguments of an attention other than its tensors."""
 
     mask: Any
@@ -90,43 +91,37 @@ class AttentionTold:
     grouped: bool
 
 
-def attention_told(node: Node) -> AttentionTold:
+def attention_arguments(node: Node) -> AttentionArguments:
     """Return the arguments of a ``scaled_dot_product_attention`` after q, k and v, given by position or by name."""
     names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     mask, dropout, is_causal, scale, grouped = (argument(node, 3 + n, name) for n, name in enumerate(names))
-    return AttentionTold(mask, dropout or 0.0, bool(is_causal), scale, bool(grouped))
+    return AttentionArguments(mask, dropout or 0.0, bool(is_causal), scale, bool(grouped))
 
 
 #: calls by operation; all other calls are convolutions
 _CALLS = {"mm": CallKind.PRODUCT, "bmm": CallKind.PRODUCT, ATTENTION: CallKind.ATTENTION}
 
 
-def biases_apart(graph: Graph) -> Graph:
+def with_separate_biases(graph: Graph) -> Graph:
     """Return ``graph`` with the bias of each product or convolution added by separate nodes."""
     nodes: list[Node] = []
     names = {n.name for n in graph.nodes} | {i.name for i in graph.inputs}
     for node in graph.nodes:
-        nodes += _apart(node, graph, names)
+        if node.aten in _WITH_BIAS:
+            nodes += _product_and_bias(node, graph, names)
+        elif node.aten in CONVOLUTIONS and len(node.args) > 2 and node.args[2] is not None:
+            nodes += _convolution_and_bias(node, names)
+        else:
+            nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
 
 
 def library_nodes(graph: Graph) -> frozenset[str]:
     """Return the products and convolutions of ``graph`` (without biases) that calls compute for our own kernels to
     read."""
-    outputs = {ref.name for ref in graph.outputs}
-    nodes = {n.name: n for n in graph.nodes}
-    users: dict[str, list[str]] = {}
-    for node in graph.nodes:
-        for ref in node.refs():
-            users.setdefault(ref.name, []).append(node.name)
-
-    def leaves(name: str) -> bool:
-        """Return whether the value is an output itself or through views."""
-        if name in outputs:
-            return True
-        return any(nodes[u].aten in VIEWS and leaves(u) for u in users.get(name, []))
-
-    return frozenset(n.name for n in graph.nodes if _is_call(n) and n.dtype in _DTYPES and not leaves(n.name))
+    uses = Uses(graph)
+    calls = (n.name for n in graph.nodes if _is_call(n) and n.dtype in _DTYPES)
+    return frozenset(name for name in calls if not uses.is_output(name))
 
 
 def with_library(graph: Graph) -> tuple[Graph, frozenset[str]]:
@@ -135,27 +130,27 @@ def with_library(graph: Graph) -> tuple[Graph, frozenset[str]]:
     Raises:
         DesignError: no product or convolution is followed by more than its bias.
     """
-    graph = biases_apart(graph)
+    graph = with_separate_biases(graph)
     calls = library_nodes(graph)
-    if not rests(graph, calls):
+    if not has_other_work(graph, calls):
         raise DesignError(
             "The graph has no library product with other work around it.", "Choose a schedule without library calls."
         )
     return graph, calls
 
 
-def rests(graph: Graph, calls: frozenset[str]) -> bool:
+def has_other_work(graph: Graph, calls: frozenset[str]) -> bool:
     """Return whether our own kernels have more to do than add biases."""
     biases = {n.name for n in graph.nodes if n.aten == "add" and any(r.name in calls for r in n.refs())}
     work = [n for n in graph.nodes if n.name not in calls | biases and n.aten not in VIEWS]
     return bool(calls) and bool(work)
 
 
-def given(graph: Graph, calls: frozenset[str]) -> Graph:
+def with_calls_as_inputs(graph: Graph, calls: frozenset[str]) -> Graph:
     """Return ``graph`` with the library's values as inputs: the graph of our own launches."""
     inputs = [Input(n.name, -1, n.shape, n.dtype) for n in graph.nodes if n.name in calls]
-    own_nodes = tuple(n for n in graph.nodes if n.name not in calls)
-    return replace(graph, inputs=(*graph.inputs, *inputs), nodes=own_nodes)
+    nodes = tuple(n for n in graph.nodes if n.name not in calls)
+    return replace(graph, inputs=(*graph.inputs, *inputs), nodes=nodes)
 
 
 def call_of(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
@@ -171,7 +166,7 @@ def call_of(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
     operands = tuple(_operand(b, a) for a in call_args)
     if node.aten in CONVOLUTIONS:
         if any(o.order != tuple(range(len(o.shape))) for o in operands):
-            operands = tuple(_as_it_is(b, a) for a in call_args)
+            operands = tuple(_operand_in_order(b, a) for a in call_args)
         numbers_of(b, node)
     shapes: dict[str, tuple[Extent, ...]] = {}
     for operand in operands:
@@ -182,22 +177,22 @@ def call_of(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
     return LibraryCall(kind, node, tensor, b.shape(ref), operands, node.dtype, why)
 
 
-def _operand(b: Builder, ref: Any) -> Operand:
+def _operand(b: Builder, ref: Ref) -> Operand:
+    """Return how a call reads a value: transposes, copies and reshapes above a stored tensor are views of it."""
     order = list(range(len(b.shape(ref))))
     while not b.is_stored(ref):
         node = b.nodes[ref.name]
-        kind = node.aten
-        if kind in _TURNS:
+        if node.aten in _TURNS:
             permutation = _permutation(node, len(order))
             order = [permutation[d] for d in order]
-        elif not _is_same(b, ref):
+        elif not _is_copy(b, ref):
             break
         ref = node.args[0]
-    transposed = _turned_under(b, ref)
+    transposed = _transpose_under_reshape(b, ref)
     if transposed is not None:
         return Operand(transposed.tensor, transposed.shape, tuple(transposed.order[d] for d in order))
     base = ref
-    while not b.is_stored(base) and (_is_same(b, base) or b.nodes[base.name].aten in _RESHAPES):
+    while not b.is_stored(base) and (_is_copy(b, base) or b.nodes[base.name].aten in _RESHAPES):
         base = b.nodes[base.name].args[0]
     if base.name in b.graph.constants:
         raise DesignError("A call of the library would need a constant of the reference.", "Pass it as an input.")
@@ -205,37 +200,40 @@ def _operand(b: Builder, ref: Any) -> Operand:
     return Operand(tensor, b.shape(ref), tuple(order))
 
 
-def _turned_under(b: Builder, ref: Ref) -> Operand | None:
+def _transpose_under_reshape(b: Builder, ref: Ref) -> Operand | None:
     """Match a reshape of only the batches over transposed matrices: the transpose can follow the reshape, and is then
     free."""
     if b.is_stored(ref) or b.nodes[ref.name].aten not in _RESHAPES:
         return None
-    inner = b.nodes[ref.name].args[0]
-    while not b.is_stored(inner) and _is_same(b, inner):
-        inner = b.nodes[inner.name].args[0]
+    inner = _without_copies(b, b.nodes[ref.name].args[0])
     if b.is_stored(inner) or b.nodes[inner.name].aten not in _TURNS:
         return None
     rank, shape = len(b.shape(inner)), b.shape(ref)
     matrices = [*range(rank - 2), rank - 1, rank - 2]
     if rank < 3 or len(shape) < 3 or _permutation(b.nodes[inner.name], rank) != matrices:
         return None
-    base = b.nodes[inner.name].args[0]
-    while not b.is_stored(base) and _is_same(b, base):
-        base = b.nodes[base.name].args[0]
+    base = _without_copies(b, b.nodes[inner.name].args[0])
     if not b.is_stored(base) or shape[-2:] != b.shape(inner)[-2:] or base.name in b.graph.constants:
         return None
     order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
     return Operand(b.tensor(base), (*shape[:-2], shape[-1], shape[-2]), order)
 
 
-def _is_same(b: Builder, ref: Ref) -> bool:
+def _without_copies(b: Builder, ref: Ref) -> Ref:
+    """Return the stored value, or the value that is no copy, of which ``ref`` is a copy."""
+    while not b.is_stored(ref) and _is_copy(b, ref):
+        ref = b.nodes[ref.name].args[0]
+    return ref
+
+
+def _is_copy(b: Builder, ref: Ref) -> bool:
     """Return whether it is a copy, or an expansion that adds nothing."""
     node = b.nodes[ref.name]
-    same = node.aten == "expand" and node.shape == b.shape(node.args[0])
-    return same or node.aten in _SAME
+    adds_nothing = node.aten == "expand" and node.shape == b.shape(node.args[0])
+    return adds_nothing or node.aten in _SAME
 
 
-def _as_it_is(b: Builder, ref: Ref) -> Operand:
+def _operand_in_order(b: Builder, ref: Ref) -> Operand:
     """Return the operand of a convolution, which accepts no transpose: it is stored in order if necessary."""
     operand = _operand(b, ref)
     if operand.order == tuple(range(len(operand.shape))):
@@ -244,48 +242,46 @@ def _as_it_is(b: Builder, ref: Ref) -> Operand:
 
 
 def _permutation(node: Node, rank: int) -> list[int]:
-    kind = node.aten
-    if kind == "permute":
+    """Return the operand's dimension for each dimension of a transpose or permute."""
+    if node.aten == "permute":
         return [int(d) % rank for d in node.args[1]]
     order = list(range(rank))
-    first, second = (0, rank - 1) if kind == "t" else (int(node.args[1]) % rank, int(node.args[2]) % rank)
+    first, second = (0, rank - 1) if node.aten == "t" else (int(node.args[1]) % rank, int(node.args[2]) % rank)
     order[first], order[second] = order[second], order[first]
     return order
 
 
-def _apart(node: Node, graph: Graph, names: set[str]) -> list[Node]:
-    kind = node.aten
-    if kind in _WITH_BIAS:
-        bias, left, right = node.args[:3]
-        product = replace(
-            node, name=fresh(f"{node.name}_product", names), op=f"aten.{_WITH_BIAS[kind]}.default",
-            args=(left, right), kwargs=(),
-        )  # fmt: skip
-        nodes, sides = [product], [Ref(product.name), bias]
-        for n, word in enumerate(("alpha", "beta")):
-            factor = node.keyword(word, 1)
-            if factor != 1:
-                shape = node.shape if n == 0 else _shape_of(graph, nodes, bias)
-                scaled = Node(
-                    fresh(f"{node.name}_{word}", names), "aten.mul.Tensor", (sides[n], factor), (), shape, node.dtype,
-                    node.line,
-                )  # fmt: skip
-                nodes.append(scaled)
-                sides[n] = Ref(scaled.name)
-        return [*nodes, replace(node, op="aten.add.Tensor", args=tuple(sides), kwargs=())]
-    if kind not in CONVOLUTIONS or len(node.args) < 3 or node.args[2] is None:
-        return [node]
+def _product_and_bias(node: Node, graph: Graph, names: set[str]) -> list[Node]:
+    """Return ``alpha * (left @ right) + beta * bias`` as separate nodes; the sum has the name of ``node``."""
+    bias, left, right = node.args[:3]
+    product = replace(
+        node, name=fresh(f"{node.name}_product", names), op=f"aten.{_WITH_BIAS[node.aten]}.default",
+        args=(left, right), kwargs=(),
+    )  # fmt: skip
+    nodes, terms = [product], []
+    bias_shape = _shape_of(graph, bias)
+    for word, term, shape in (("alpha", Ref(product.name), node.shape), ("beta", bias, bias_shape)):
+        factor = node.keyword(word, 1)
+        if factor != 1:
+            name = fresh(f"{node.name}_{word}", names)
+            nodes.append(Node(name, "aten.mul.Tensor", (term, factor), (), shape, node.dtype, node.line))
+            term = Ref(name)
+        terms.append(term)
+    return [*nodes, replace(node, op="aten.add.Tensor", args=tuple(terms), kwargs=())]
+
+
+def _convolution_and_bias(node: Node, names: set[str]) -> list[Node]:
+    """Return the convolution without its bias, a view of the bias along the channels, and their sum."""
     product = replace(node, name=fresh(f"{node.name}_product", names), args=(*node.args[:2], None, *node.args[3:]))
-    along: tuple[Extent, ...] = (node.shape[1], *[1] * (len(node.shape) - 2))
-    view = Node(
-        fresh(f"{node.name}_bias", names), "aten.view.default", (node.args[2], along), (), along, node.dtype, node.line
-    )
+    along_channels: tuple[Extent, ...] = (node.shape[1], *[1] * (len(node.shape) - 2))
+    name, args = fresh(f"{node.name}_bias", names), (node.args[2], along_channels)
+    view = Node(name, "aten.view.default", args, (), along_channels, node.dtype, node.line)
     return [product, view, replace(node, op="aten.add.Tensor", args=(Ref(product.name), Ref(view.name)), kwargs=())]
 
 
-def _shape_of(graph: Graph, more: list[Node], ref: Ref) -> tuple[Extent, ...]:
-    shape = next((i.shape for i in graph.inputs if i.name == ref.name), None)
-    return shape if shape is not None else next(n.shape for n in (*graph.nodes, *more) if n.name == ref.name)
+def _shape_of(graph: Graph, ref: Ref) -> tuple[Extent, ...]:
+    values: list[Input | Node] = [*graph.inputs, *graph.nodes]
+    return next(value.shape for value in values if value.name == ref.name)
 
 
 def fresh(name: str, names: set[str]) -> str:
@@ -298,10 +294,9 @@ def fresh(name: str, names: set[str]) -> str:
 
 def _is_call(node: Node) -> bool:
     """Return whether the node is a product, a convolution without a bias, or attention without a mask and dropout."""
-    kind = node.aten
-    if kind in _PRODUCTS:
+    if node.aten in _PRODUCTS:
         return True
-    if kind == ATTENTION:
-        arguments = attention_told(node)
+    if node.aten == ATTENTION:
+        arguments = attention_arguments(node)
         return arguments.mask is None and not arguments.dropout and not arguments.grouped and len(node.shape) in (3, 4)
-    return kind in CONVOLUTIONS and (len(node.args) < 3 or node.args[2] is None) and len(node.shape) > 2
+    return node.aten in CONVOLUTIONS and (len(node.args) < 3 or node.args[2] is None) and len(node.shape) > 2

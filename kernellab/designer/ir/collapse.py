@@ -8,24 +8,21 @@ from typing import Any
 
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.axes import Axis, Index, Ix, by_age
 from kernellab.designer.ir.expr import (
     Attend,
-    Axis,
     Chain,
     Dot,
     Expr,
     Frontier,
-    Index,
     Inner,
     Iota,
-    Ix,
     Leaf,
     Num,
     Op,
     Order,
     Red,
     Scan,
-    by_age,
     walk,
 )
 from kernellab.designer.ir.extents import Length

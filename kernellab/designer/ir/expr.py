@@ -1,119 +1,22 @@
 """Expressions over axes that represent a graph: every value is a function of an index, and views disappear.
 
-An :class:`Axis` is one direction of iteration. A value does not know the shape of the tensor it came from, only the
+A value does not know the shape of the tensor it came from, only the
 axes it varies over. Transposes, reshapes and broadcasts therefore cost nothing; only loads, arithmetic, reductions,
 scans and products remain.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Union
 
-from kernellab.capture.graph import Extent
-from kernellab.designer.ir.extents import Length, times
+from kernellab.designer.ir.axes import Axis, Index, Ix, Tap, with_ats
 from kernellab.task.formula import Formula
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_counter = itertools.count()
-
-
-@dataclass(eq=False)
-class Axis:
-    """One direction of iteration; ``parts`` is set once a reshape has split it (outer first).
-
-    ``single``: a tile never runs along the axis, since the stored range ends before its tensor does.
-    """
-
-    extent: Length
-    parts: tuple[Axis, ...] = ()
-    uid: int = field(default_factory=lambda: next(_counter))
-    single: bool = False
-
-    def leaves(self) -> tuple[Axis, ...]:
-        """Return the unsplit axes that make up this axis, outermost first."""
-        return tuple(leaf for p in self.parts for leaf in p.leaves()) if self.parts else (self,)
-
-    def split(self, outer: Extent, inner: Extent) -> tuple[Axis, Axis]:
-        """Split the axis into two parts of the given extents, and return them."""
-        first, second = Axis(outer), Axis(inner)
-        self.parts = (first, second)
-        return first, second
-
-    def __repr__(self) -> str:
-        return f"<{self.extent}#{self.uid}>"
-
-
-def by_age(axes: Iterable[Axis]) -> list[Axis]:
-    """Return the axes in the order in which they were made: a set's own order follows addresses, so that two processes
-    would write different texts."""
-    return sorted(axes, key=lambda axis: axis.uid)
-
-
-@dataclass(frozen=True)
-class Tap:
-    """One dimension of a window: the input position that output position ``out`` reads at tap ``k``.
-
-    ``out * stride + k * dilation - pad``; transposed: ``(out + pad - k * dilation) / stride`` where that is an integer.
-    ``out`` is None for an extent of 1, ``k`` for a kernel of 1; ``size`` is the input's extent.
-    """
-
-    out: Axis | None
-    k: Axis | None
-    kernel: int
-    stride: int
-    dilation: int
-    pad: int
-    size: Extent
-    transposed: bool = False
-
-
-@dataclass(frozen=True)
-class Ix:
-    """Index of one dimension: ``offset + sign * position``, where the position is that of the merged axes.
-
-    With ``win``, the position is that of a window's tap, and the axes are those of the output and the tap.
-    """
-
-    axes: tuple[Axis, ...] = ()
-    offset: Extent = 0
-    sign: int = 1
-    win: Tap | None = None
-    #: the position is this value, which has its own axes; they are not in ``axes``
-    at: Expr | None = None
-
-    @property
-    def straight(self) -> bool:
-        """Whether the index is the position of the axes, optionally plus an offset."""
-        return self.sign == 1 and self.win is None and self.at is None
-
-    @property
-    def plain(self) -> bool:
-        """Whether the index is exactly the position of the axes."""
-        return self.straight and self.offset == 0
-
-    def over(self, axes: tuple[Axis, ...]) -> Ix:
-        """Return the same index over other axes."""
-        return Ix(axes, self.offset, self.sign, self.win, self.at)
-
-    def leaves(self) -> tuple[Axis, ...]:
-        return tuple(leaf for a in self.axes for leaf in a.leaves())
-
-    def within(self) -> frozenset[Axis]:
-        """Return all axes that the index varies over, including those of its value."""
-        return frozenset(self.leaves()) if self.at is None else Free()(self.at).union(self.leaves())
-
-    @property
-    def extent(self) -> Extent:
-        return times([a.extent for a in self.leaves()])
-
-
-Index = tuple[Ix, ...]
 
 
 class Node:
@@ -493,32 +396,10 @@ Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Order, Dot, Win, Inner, Att
 Frontier = (Red, Scan, Dot, LogSum)
 
 
-def with_ats(index: Index, values: Sequence[Expr]) -> Index:
-    """Return ``index`` with its values replaced by ``values``, in order."""
-    remaining = iter(values)
-    return tuple(replace(ix, at=next(remaining)) if ix.at is not None else ix for ix in index)
-
-
 def mapped(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Return ``expr`` with ``change`` applied to each operand; ``expr`` itself if no operand changes."""
     operands = tuple(change(a) for a in expr.operands)
     return expr if operands == expr.operands else expr.rebuilt(operands)
-
-
-class Free:
-    """Free axes of expressions, cached."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Expr, frozenset[Axis]]] = {}
-
-    def __call__(self, expr: Expr) -> frozenset[Axis]:
-        cached = self._known.get(id(expr))
-        if cached is not None:
-            return cached[1]
-        operand_axes = frozenset[Axis]().union(*(self(a) for a in expr.operands))
-        axes = operand_axes.difference(expr.closes).union(expr.opens)
-        self._known[id(expr)] = (expr, axes)
-        return axes
 
 
 def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) -> list[Expr]:

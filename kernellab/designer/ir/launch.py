@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.dtypes import FLOAT8, item_bytes
-from kernellab.designer.ir.expr import Attend, Axis, Chain, Dot, Expr, Iota, Leaf, Op, Red, Scan, Win, walk
+from kernellab.designer.ir.expr import Attend, Chain, Dot, Expr, Iota, Leaf, Op, Red, Scan, Win, walk
 from kernellab.designer.ir.normal import EACH, Layout, Output, Purpose
 
 

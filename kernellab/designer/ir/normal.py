@@ -11,17 +11,14 @@ from typing import Any
 
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.axes import Axis, Free, Index, Ix
 from kernellab.designer.ir.expr import (
     Attend,
-    Axis,
     Chain,
     Dot,
     Expr,
-    Free,
-    Index,
     Inner,
     Iota,
-    Ix,
     Leaf,
     LogSum,
     Num,

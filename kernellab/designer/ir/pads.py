@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
+from kernellab.designer.ir.axes import Axis, Free
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Num, Op, Red, walk
+from kernellab.designer.ir.expr import Expr, Leaf, Num, Op, Red, walk
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.program import DType
 from kernellab.sketch.resolve.expr import integer_limit

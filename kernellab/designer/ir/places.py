@@ -11,7 +11,8 @@ from collections.abc import Container, Mapping
 
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Op
+from kernellab.designer.ir.axes import Axis, Index, Ix
+from kernellab.designer.ir.expr import Expr, Iota, Op
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.normal import number
 from kernellab.task.formula import Formula, Term, named, poly, simplified

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from kernellab.designer.ir.expr import Axis, Expr, Num, Op, Red
+from kernellab.designer.ir.axes import Axis
+from kernellab.designer.ir.expr import Expr, Num, Op, Red
 
 WIDE, NARROW = "float32", "float16"
 #: the largest element of a row is between 2^TOP and 2^(TOP + 1) after scaling, and its estimate may be off by a factor

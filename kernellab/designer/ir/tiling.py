@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kernellab.designer.ir.expr import Axis, Tap
+from kernellab.designer.ir.axes import Axis, Tap
 
 
 class Constexpr(NamedTuple):

@@ -13,28 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from kernellab.designer.ir.axes import Axis, Free, Ix
 from kernellab.designer.ir.dtypes import FLOAT8, HALVES
-from kernellab.designer.ir.expr import (
-    Attend,
-    Axis,
-    Dot,
-    Expr,
-    Free,
-    Frontier,
-    Inner,
-    Iota,
-    Ix,
-    Leaf,
-    LogSum,
-    Num,
-    Op,
-    Red,
-    Scan,
-    walk,
-)
+from kernellab.designer.ir.expr import Attend, Dot, Expr, Frontier, Inner, Iota, Leaf, LogSum, Num, Op, Red, Scan, walk
 from kernellab.designer.ir.normal import Output, share
 from kernellab.designer.passes.masks import is_lowest, tests_lowest
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import Rewrite
 
 _LOG2_E = 1 / math.log(2)
 _PACKED = {"int8", "uint8"} | FLOAT8

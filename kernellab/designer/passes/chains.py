@@ -13,14 +13,13 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from kernellab.designer.ir.axes import Axis, Free, by_age
 from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import (
     Attend,
-    Axis,
     Chain,
     Dot,
     Expr,
-    Free,
     Frontier,
     Inner,
     Leaf,
@@ -29,14 +28,13 @@ from kernellab.designer.ir.expr import (
     Op,
     Product,
     Red,
-    by_age,
     walk,
 )
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.normal import Output, share
 from kernellab.designer.passes import attention
 from kernellab.designer.passes.masks import last_key
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import Rewrite
 
 _LOG2_E = 1 / math.log(2)
 #: largest width that one tile holds

@@ -17,10 +17,11 @@ from itertools import combinations
 from kernellab.designer.frontend.convolutions import side_by_side
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Free, Index, Ix, Leaf, Tap, Win
+from kernellab.designer.ir.axes import Axis, Free, Index, Ix, Tap
+from kernellab.designer.ir.expr import Expr, Leaf, Win
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import with_product
 from kernellab.designer.passes.split.precision import ON_THE_FLY, STORED
 from kernellab.target import Chip
 
@@ -71,7 +72,7 @@ def channels_last(
         elif k.window.turned:
             launches += _both_last(k, k.window, layout, copies)
         elif k.window.packed and _lies_last(k.window):
-            launches.append(_over(k, replace(k.window, last=True)))
+            launches.append(with_product(k, replace(k.window, last=True)))
         elif k.window.packed and _may_copy(k.window):
             unfolded = _unfolding(k, k.window, _Rates(chip, size, splits(k), halves), always)
             launches += [k] if unfolded is None else _copies(k, k.window, unfolded, layout, copies)
@@ -91,13 +92,6 @@ def _may_copy(win: Win) -> bool:
     """Return whether the window's factors are tensors of fixed shape in one dtype of tensor cores."""
     fixed = all(isinstance(a.extent, int) for a in Free()(win.a) | Free()(win.b))
     return fixed and isinstance(win.a, Leaf) and isinstance(win.b, Leaf) and win.a.dtype == win.b.dtype in _BYTES
-
-
-def _over(k: Launch, window: Win) -> Launch:
-    """Return ``k`` with another window."""
-    before = k.window
-    rewrite = Rewrite(lambda e: window if e is before else None)
-    return replace(k, dot=window, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
 
 
 def _lies_last(win: Win) -> bool:
@@ -216,7 +210,7 @@ def _both_last(k: Launch, win: Win, layout: Layout, copies: dict[Hashable, str])
         return copy
 
     rewritten = replace(win, a=last(win.a), b=last(win.b))
-    return [*launches, _over(k, rewritten)]
+    return [*launches, with_product(k, rewritten)]
 
 
 def _copies(
@@ -238,7 +232,7 @@ def _copies(
         row = c
         x = Leaf(x.tensor, (*x.index[:-1], Ix((c,))), x.dtype, x.line)
     other_taps = tuple(tap for tap in win.taps if tap not in unfolded)
-    return [*launches, _over(k, replace(win, a=x, b=w, taps=other_taps, sums=(row,), last=True))]
+    return [*launches, with_product(k, replace(win, a=x, b=w, taps=other_taps, sums=(row,), last=True))]
 
 
 def _input(

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Free, Index, Ix, Leaf, Tap, Win, walk
+from kernellab.designer.ir.axes import Axis, Free, Index, Ix, Tap
+from kernellab.designer.ir.expr import Leaf, Win, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import with_product
 
 
 def join_rows(plan: Plan) -> Plan:
@@ -74,9 +75,9 @@ def _join(k: Launch, win: Win, tap: Tap, inner: Axis, layout: Layout) -> Launch:
     axes = tuple(a for a in (row, tap.k) if a is not None)
     x = Leaf(win.a.tensor, (*win.a.index[:-2], Ix(axes, 0, 1, longer)), win.a.dtype, win.a.line)
     rewritten = replace(win, a=x, taps=tuple(longer if t is tap else t for t in win.taps))
-    rewrite = Rewrite(lambda e: rewritten if e is win else None)
     for tensor in {x.tensor, *(o.tensor for o in k.outs)}:
         *rest, high, low = layout.views[tensor]
         layout.views[tensor] = (*rest, extents.fixed(high) * extents.fixed(low))
-    outs = [replace(o, index=(*o.index[:-2], Ix((row,))), expr=rewrite(o.expr)) for o in k.outs]
-    return replace(k, dot=rewritten, par=k.par - {outer, inner} | {row}, outs=outs)
+    joined = with_product(k, rewritten)
+    outs = [replace(o, index=(*o.index[:-2], Ix((row,)))) for o in joined.outs]
+    return replace(joined, par=k.par - {outer, inner} | {row}, outs=outs)

@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kernellab.designer.ir.expr import Axis, Expr, Inner, Iota, Num, Op
+from kernellab.designer.ir.axes import Axis
+from kernellab.designer.ir.expr import Expr, Inner, Iota, Num, Op
 
 #: integers below this, and their neighbours, are exact in every float dtype
 _EXACT = 1 << 8

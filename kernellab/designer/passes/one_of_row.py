@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from kernellab.designer.ir.expr import Axis, Expr, Free, Frontier, Iota, Ix, Leaf, Num, Op, Red, mapped, walk
+from kernellab.designer.ir.axes import Axis, Free, Ix
+from kernellab.designer.ir.expr import Expr, Frontier, Iota, Leaf, Num, Op, Red, mapped, walk
 from kernellab.designer.ir.normal import Output, number, share
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import Rewrite
 
 
 def one_of_row(outputs: Sequence[Output], streams: Callable[[Axis], bool]) -> list[Output]:
@@ -26,8 +28,8 @@ def one_of_row(outputs: Sequence[Output], streams: Callable[[Axis], bool]) -> li
         if not (isinstance(choice, Op) and choice.op == "where" and _is_zero(choice.args[2])):
             return None
         test, value, zero = choice.args
-        place = _place(test, axis)
-        if place is None or axis in free(place) or not _read_plainly(value, axis, free):
+        place = _compared_position(test, axis)
+        if place is None or axis in free(place) or not _reads_at_position(value, axis, free):
             return None
         chosen = _at(visit(value), axis, visit(place), free)
         first, last = Op("ge", (place, Num(0, "int64")), "bool"), Op("lt", (place, number(_length(axis))), "bool")
@@ -44,13 +46,20 @@ def one_of_row(outputs: Sequence[Output], streams: Callable[[Axis], bool]) -> li
     return share([replace(o, expr=visit(o.expr)) for o in outputs])
 
 
-def _factored(e: Expr, axis: Axis, free: Free) -> tuple[Expr, Expr | None]:
+class _Factored(NamedTuple):
+    """A choice along an axis, and a factor of it that is constant along the axis."""
+
+    choice: Expr
+    factor: Expr | None
+
+
+def _factored(e: Expr, axis: Axis, free: Free) -> _Factored:
     """Return a choice along ``axis``, and its factor if that is constant along the axis."""
     if isinstance(e, Op) and e.op == "mul" and _length(axis) > 1:
         for choice, factor in (e.args, e.args[::-1]):
             if isinstance(choice, Op) and choice.op == "where" and axis not in free(factor):
-                return choice, factor
-    return e, None
+                return _Factored(choice, factor)
+    return _Factored(e, None)
 
 
 def _is_zero(e: Expr) -> bool:
@@ -62,7 +71,7 @@ def _length(axis: Axis) -> int:
     return axis.extent
 
 
-def _place(test: Expr, axis: Axis) -> Expr | None:
+def _compared_position(test: Expr, axis: Axis) -> Expr | None:
     """Return the value with which the position along ``axis`` is compared."""
     if not (isinstance(test, Op) and test.op == "eq"):
         return None
@@ -72,7 +81,7 @@ def _place(test: Expr, axis: Axis) -> Expr | None:
     return None
 
 
-def _read_plainly(value: Expr, axis: Axis, free: Free) -> bool:
+def _reads_at_position(value: Expr, axis: Axis, free: Free) -> bool:
     """Return whether ``value`` is pointwise work on elements read at the same position along ``axis``."""
     for e in walk(value, inside=False):
         if isinstance(e, Frontier) and axis in free(e):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Iota, Ix, Leaf, Op, Red, mapped, walk
+from kernellab.designer.ir.axes import Axis, Free, Ix
+from kernellab.designer.ir.expr import Dot, Expr, Iota, Leaf, Op, Red, mapped, walk
 from kernellab.designer.ir.extents import times
 from kernellab.designer.ir.normal import Output, number
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import Rewrite
 
 
 def without_pages(outputs: Sequence[Output]) -> list[Output]:

@@ -1,27 +1,24 @@
-"""Conversion of expressions to kernels: which reductions share a launch, and which values pass between launches.
+"""Conversion of expressions to launches: which reductions share a launch, and which values pass between launches.
 
-Reductions with the same outer and the same reduced axes share a kernel and run in passes; values that another kernel
-needs go through a temporary tensor. Pointwise work is never stored between kernels: it is recomputed where it is used,
+Reductions with the same outer and the same reduced axes share a launch and run in passes; values that another launch
+needs go through a temporary tensor. Pointwise work is never stored between launches: it is recomputed where it is used,
 which costs arithmetic and saves memory traffic.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from kernellab.designer.ir.axes import Axis, Free, Ix, by_age
 from kernellab.designer.ir.expr import (
     Attend,
-    Axis,
     Chain,
     Dot,
     Expr,
-    Free,
     Frontier,
     Iota,
-    Ix,
     Leaf,
     LogSum,
     Num,
@@ -31,15 +28,22 @@ from kernellab.designer.ir.expr import (
     Scan,
     SymNum,
     Win,
-    by_age,
-    mapped,
     walk,
 )
 from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
 from kernellab.designer.ir.normal import EACH, Layout, Output, Purpose
+from kernellab.designer.passes.rewrite import Rewrite
 
 #: the kind of launch for each kind of product
-_PRODUCTS = {Dot: LaunchKind.PRODUCT, Win: LaunchKind.WINDOW, Attend: LaunchKind.ATTENTION, Chain: LaunchKind.CHAIN}
+_PRODUCTS = {Dot: LaunchKind.PRODUCT, Win: LaunchKind.WINDOW, Attend: LaunchKind.ATTENTION}
+
+
+class SharedKey(NamedTuple):
+    """What the reductions of one launch have in common: their outer axes, their reduced axes, and the pieces' axis."""
+
+    outer: frozenset[Axis]
+    reduced: frozenset[Axis]
+    chunk: Axis | None
 
 
 class Planner:
@@ -50,14 +54,19 @@ class Planner:
 
     def __init__(self, outputs: list[Output], layout: Layout, most: int = 0) -> None:
         self.outputs, self.layout, self.most = outputs, layout, most
-        self.alike: Counter[tuple[Any, ...]] = Counter()
         self.free = Free()
-        self.kernels: list[Launch] = []
-        self.home: dict[int, Launch] = {}
-        self.temps: dict[int, Leaf] = {}
-        self.makers: dict[int, Launch] = {}
-        self.parents: dict[int, list[Expr]] = {}
-        self.keep: list[Any] = []
+        self.launches: list[Launch] = []
+        #: the launch that computes a reduction, scan or product, by its id
+        self.launch_of: dict[int, Launch] = {}
+        #: the temporary that holds a value, and the launch that stores it, by the value's id
+        self._temporaries: dict[int, Leaf] = {}
+        self._stored_by: dict[int, Launch] = {}
+        #: the number of reductions that could share a launch
+        self._alike: Counter[SharedKey] = Counter()
+        #: the readers of a value, by its id
+        self._parents: dict[int, list[Expr]] = {}
+        #: rewritten expressions, which are kept so that no id is used twice
+        self._rewrites: list[Rewrite] = []
 
     def plan(self) -> list[Launch]:
         """Return the launches in order, with values of other launches read from temporaries."""
@@ -67,30 +76,89 @@ class Planner:
             order += walk(o.expr, visited)
         for e in order:
             for a in e.operands:
-                self.parents.setdefault(id(a), []).append(e)
-        self.alike.update(self._shared(e) for e in order if isinstance(e, Red))
+                self._parents.setdefault(id(a), []).append(e)
+        self._alike.update(self._shared_key(e) for e in order if isinstance(e, Red))
         for e in order:
             if isinstance(e, Frontier):
-                self._place(e)
+                self.launch_of[id(e)] = self._launch_for(e)
         for o in self.outputs:
             self._place_output(o)
-        self._materialise()
-        launches = [k for k in self.kernels if k.outs]
+        # consumers first: when a launch is rewritten, all values that others need from it are among its outputs
+        for k in reversed(self.launches):
+            self._read_temporaries(k)
+        launches = [k for k in self.launches if k.outs]
         for k in launches:
             k.title = _title(k)
         return launches
 
-    # -- which kernel
+    # -- the launch of a reduction, scan or product
 
-    def _shared(self, e: Red) -> tuple[Any, ...]:
-        """Return the key that reductions of one launch have in common."""
-        return self.free(e), frozenset(e.axes), e.chunk
+    def _launch_for(self, e: Red | Scan | Dot | LogSum) -> Launch:
+        """Return the launch that computes ``e``, an existing one or a new one at the end."""
+        if isinstance(e, LogSum):
+            return self.launch_of[id(e.of)]
+        if isinstance(e, Red):
+            return self._launch_of_reduction(e)
+        if isinstance(e, Scan):
+            return self._launch_of_scan(e)
+        if isinstance(e, Chain):
+            return self._launch_of_chain(e)
+        return self._new(Launch(_PRODUCTS[type(e)], self.free(e), frozenset(e.axes), dot=e))
+
+    def _launch_of_reduction(self, e: Red) -> Launch:
+        par, red, needs = self.free(e), frozenset(e.axes), self._needs(e)
+        for k in self.launches:
+            fits = k.kind is LaunchKind.REDUCTION and k.par == par and k.red == red and k.chunk is e.chunk
+            if fits and self._has_room(k, e) and all(self._before(self.launch_of[id(n)], k) for n in needs):
+                k.reds.append(e)
+                return k
+        joining = next((self.launch_of[id(n)] for n in needs if self._joins_parts(n, par, red)), None)
+        if joining is not None:
+            # the combination of the few parts of a row is recomputed by each of its columns
+            joining.par = par
+            joining.reds.append(e)
+            return joining
+        return self._new(Launch(LaunchKind.REDUCTION, par, red, reds=[e]))
+
+    def _launch_of_scan(self, e: Scan) -> Launch:
+        par, red, needs = self.free(e) - frozenset(e.axes), frozenset(e.axes), self._needs(e)
+        if e.chunk is not None:
+            par |= {e.chunk}
+        kind = LaunchKind.SORT if isinstance(e, Order) else LaunchKind.SCAN
+        for k in self.launches:
+            fits = k.kind is kind and k.par == par and k.red == red and k.scans[0].reverse == e.reverse
+            if fits and all(self._before(self.launch_of[id(n)], k, strictly=True) for n in needs):
+                k.scans.append(e)
+                return k
+        return self._new(Launch(kind, par, red, scans=[e]))
+
+    def _launch_of_chain(self, e: Chain) -> Launch:
+        par, red = self.free(e), frozenset(e.axes)
+        shared = next((k for k in self.launches if _shares_loop(k, e, par)), None)
+        if shared is None:
+            return self._new(Launch(LaunchKind.CHAIN, par, red, dot=e))
+        # moved after the launches that the new one needs: the results of a chain are outputs of the graph
+        self.launches.remove(shared)
+        self.launches.append(shared)
+        shared.others.append(e)
+        shared.red |= red
+        return shared
+
+    def _new(self, launch: Launch) -> Launch:
+        self.launches.append(launch)
+        return launch
+
+    def _shared_key(self, e: Red) -> SharedKey:
+        return SharedKey(self.free(e), frozenset(e.axes), e.chunk)
 
     def _has_room(self, k: Launch, e: Red) -> bool:
         """Return whether a launch of reductions accepts one more. Reductions beyond the limit are spread evenly over
         launches."""
-        count = self.alike[self._shared(e)]
-        return not self.most or len(k.reds) < -(-count // -(-count // self.most))
+        if not self.most:
+            return True
+        alike = self._alike[self._shared_key(e)]
+        launches = -(-alike // self.most)
+        return len(k.reds) < -(-alike // launches)
 
     def _inside(self, e: Expr) -> list[Expr]:
         """Return the reductions, scans and products directly under ``e`` (or ``e`` itself if it is one)."""
@@ -99,105 +167,62 @@ class Planner:
         return [x for x in walk(e, inside=False) if isinstance(x, Frontier)]
 
     def _needs(self, e: Expr) -> list[Expr]:
+        """Return the reductions, scans and products whose values ``e`` reads."""
         return [x for a in e.operands for x in self._inside(a)]
-
-    def _place(self, e: Red | Scan | Dot | LogSum) -> None:
-        if isinstance(e, LogSum):
-            self.home[id(e)] = self.home[id(e.of)]
-            return
-        par = self.free(e)
-        if isinstance(e, Scan):
-            par = (par - frozenset(e.axes)) | ({e.chunk} if e.chunk is not None else frozenset())
-        red = frozenset(e.axes)
-        needs = self._needs(e)
-        if isinstance(e, Red):
-            for k in self.kernels:
-                fits = k.kind is LaunchKind.REDUCTION and k.par == par and k.red == red and k.chunk is e.chunk
-                if fits and self._has_room(k, e) and all(self._before(self.home[id(n)], k) for n in needs):
-                    k.reds.append(e)
-                    self.home[id(e)] = k
-                    return
-            joins = next((self.home[id(n)] for n in needs if self._joins_parts(n, par, red)), None)
-            if joins is not None:
-                # the combination of the few parts of a row is recomputed by each of its columns
-                joins.par = par
-                joins.reds.append(e)
-                self.home[id(e)] = joins
-                return
-            launch = Launch(LaunchKind.REDUCTION, par, red, reds=[e])
-        elif isinstance(e, Scan):
-            kind = LaunchKind.SORT if isinstance(e, Order) else LaunchKind.SCAN
-            for k in self.kernels:
-                fits = k.kind is kind and k.par == par and k.red == red and k.scans[0].reverse == e.reverse
-                if fits and all(self._before(self.home[id(n)], k, strictly=True) for n in needs):
-                    k.scans.append(e)
-                    self.home[id(e)] = k
-                    return
-            launch = Launch(kind, par, red, scans=[e])
-        else:
-            shared = next((k for k in self.kernels if isinstance(e, Chain) and _shares_loop(k, e, par)), None)
-            if isinstance(e, Chain) and shared is not None:
-                # moved after the launches that the new one needs: the results of a chain are outputs of the graph
-                self.kernels.remove(shared)
-                self.kernels.append(shared)
-                shared.others.append(e)
-                shared.red |= red
-                self.home[id(e)] = shared
-                return
-            launch = Launch(_PRODUCTS[type(e)], par, red, dot=e)
-        self.kernels.append(launch)
-        self.home[id(e)] = launch
 
     def _joins_parts(self, e: Expr, par: frozenset[Axis], red: frozenset[Axis]) -> bool:
         """Return whether ``e`` is a reduction over the same parts of an attention's keys, for a subset of the axes
         ``par``."""
         if not isinstance(e, Red) or not any(isinstance(n, LogSum) for n in walk(e.arg, inside=False)):
             return False
-        home = self.home[id(e)]
-        return frozenset(e.axes) == red and home.par < par and not home.outs
+        launch = self.launch_of[id(e)]
+        return frozenset(e.axes) == red and launch.par < par and not launch.outs
 
     def _before(self, first: Launch, second: Launch, strictly: bool = False) -> bool:
-        i, j = self.kernels.index(first), self.kernels.index(second)
-        return i < j if strictly else i <= j
+        """Return whether ``first`` runs before ``second``, or is ``second`` unless ``strictly``."""
+        place, other_place = self.launches.index(first), self.launches.index(second)
+        return place < other_place if strictly else place <= other_place
+
+    # -- the launch of an output
 
     def _place_output(self, o: Output) -> None:
+        """Store an output in a launch that computes its operands or runs over its axes, or in a new one."""
         axes = frozenset(leaf for ix in o.index for leaf in ix.leaves())
         if o.put:
             axes |= self.free(o.expr)
         needs = self._inside(o.expr)
         if needs:
-            last = max((self.home[id(n)] for n in needs), key=self.kernels.index)
-            if o.put == EACH and last.dot is not None:
-                last.par |= axes  # a row that is stored at several places is multiplied once
-            logs = [n for n in needs if isinstance(n, LogSum)]
-            if _takes(last, axes) or (len(logs) == len(needs) and all(axes == last.par - set(n.axes) for n in logs)):
-                last.outs.append(o)
-                return
+            found = self._launch_of_last_operand(o, axes, needs)
         else:
-            for k in self.kernels:
-                plain = k.kind in _WITHOUT_PRODUCT and k.par and (k.par - {k.chunk}) | k.red == axes
-                if plain and (k.chunk is None or _shares_reads(k, o)):
-                    _add(k, o)
-                    return
-        for k in self.kernels:
-            bare = k.kind in (LaunchKind.POINTWISE, LaunchKind.SCATTER) and k.par == axes
-            if bare and all(self._before(self.home[id(n)], k, strictly=True) for n in needs):
-                _add(k, o)
-                return
-        kind = LaunchKind.SCATTER if o.put else LaunchKind.POINTWISE
-        self.kernels.append(Launch(kind, axes, frozenset(), outs=[o]))
+            found = next((k for k in self.launches if _reads_along(k, o, axes)), None)
+        if found is None:
+            found = next((k for k in self.launches if self._is_pointwise_after(k, axes, needs)), None)
+        if found is None:
+            kind = LaunchKind.SCATTER if o.put else LaunchKind.POINTWISE
+            found = self._new(Launch(kind, axes, frozenset()))
+        found.outs.append(o)
+        if o.put and found.kind is LaunchKind.POINTWISE:
+            found.kind = LaunchKind.SCATTER
+
+    def _launch_of_last_operand(self, o: Output, axes: frozenset[Axis], needs: list[Expr]) -> Launch | None:
+        """Return the launch that computes the last operand of an output along ``axes`` if it can store the output."""
+        last = max((self.launch_of[id(n)] for n in needs), key=self.launches.index)
+        if o.put == EACH and last.dot is not None:
+            last.par |= axes  # a row that is stored at several places is multiplied once
+        only_logs = all(isinstance(n, LogSum) and axes == last.par - set(n.axes) for n in needs)
+        return last if only_logs or _takes(last, axes) else None
+
+    def _is_pointwise_after(self, k: Launch, axes: frozenset[Axis], needs: list[Expr]) -> bool:
+        """Return whether a launch has only pointwise work over ``axes``, after the launches of ``needs``."""
+        bare = k.kind in (LaunchKind.POINTWISE, LaunchKind.SCATTER) and k.par == axes
+        return bare and all(self._before(self.launch_of[id(n)], k, strictly=True) for n in needs)
 
     # -- values passed through memory
 
-    def _materialise(self) -> None:
-        # consumers first: when a kernel is rewritten, all values that others need from it are among its outs
-        for k in reversed(self.kernels):
-            self._import_needs(k)
-
-    def _import_needs(self, k: Launch) -> None:
-        """Rewrite the kernel's expressions so that values of other kernels become loads of temporaries."""
+    def _read_temporaries(self, k: Launch) -> None:
+        """Rewrite the launch's expressions so that values of other launches become loads of temporaries."""
         visit = Rewrite(lambda e: self._stored(e, k))
-        self.keep.append(visit)
+        self._rewrites.append(visit)
         k.reds = [visit(r) for r in k.reds]  # type: ignore[misc]
         k.scans = [visit(s) for s in k.scans]  # type: ignore[misc]
         k.dot = visit(k.dot) if k.dot is not None else None  # type: ignore[assignment]
@@ -205,57 +230,59 @@ class Planner:
         k.outs = [replace(o, expr=visit(o.expr)) for o in k.outs]
 
     def _stored(self, e: Expr, k: Launch) -> Leaf | None:
-        """Return the temporary that holds ``e`` for kernel ``k``, or None if ``k`` computes it itself."""
-        if isinstance(e, (Num, SymNum, Iota)) or (isinstance(e, Leaf) and id(e) not in self.temps):
+        """Return the temporary that holds ``e`` for launch ``k``, or None if ``k`` computes it itself."""
+        if isinstance(e, (Num, SymNum, Iota)) or (isinstance(e, Leaf) and id(e) not in self._temporaries):
             return None
-        if id(e) in self.temps and self.makers[id(e)] is not k:
-            return self.temps[id(e)]
+        if id(e) in self._temporaries and self._stored_by[id(e)] is not k:
+            return self._temporaries[id(e)]
         if isinstance(e, Frontier):
-            if self.home[id(e)] is k:
+            if self.launch_of[id(e)] is k:
                 return None
-            return self._temp(e, self.home[id(e)])
-        dots = [n for n in self._inside(e) if isinstance(n, Dot) and self.home[id(n)] is not k]
+            return self._temporary(e, self.launch_of[id(e)])
+        dots = [n for n in self._inside(e) if isinstance(n, Dot) and self.launch_of[id(n)] is not k]
         for dot in dots:
             # a product is stored after the pointwise work that only it feeds
             if self._epilogue(dot) is e:
-                return self._temp(e, self.home[id(dot)])
+                return self._temporary(e, self.launch_of[id(dot)])
         return None
 
     def _epilogue(self, dot: Dot) -> Expr:
+        """Return the last of the pointwise operations that only the product feeds."""
         e: Expr = dot
         while True:
-            parents = list({id(p): p for p in self.parents.get(id(e), [])}.values())
+            parents = list({id(p): p for p in self._parents.get(id(e), [])}.values())
             if len(parents) != 1 or not isinstance(parents[0], Op) or self.free(parents[0]) != self.free(dot):
                 return e
             if [n for n in self._inside(parents[0]) if n is not dot]:
                 return e
             e = parents[0]
 
-    def _temp(self, e: Expr, home: Launch) -> Leaf:
+    def _temporary(self, e: Expr, launch: Launch) -> Leaf:
+        """Return a new temporary for ``e``, which ``launch`` stores."""
         axes = self._in_order(e)
         chunk = e.chunk if isinstance(e, (Red, Attend)) else e.of.chunk if isinstance(e, LogSum) else None
         if chunk is not None and not (isinstance(e, Red) and runs_along(e)):
             # neighbouring columns of one chunk are stored contiguously
             axes = [chunk, *(a for a in axes if a is not chunk)]
-        name = f"{'stat' if chunk is None else 'part'}{len(self.temps)}"
+        name = f"{'stat' if chunk is None else 'part'}{len(self._temporaries)}"
         if chunk is None and isinstance(e, (Op, Dot, Scan)):
-            name = f"inner{len(self.temps)}"
+            name = f"inner{len(self._temporaries)}"
         while name in self.layout.views:
             name += "_"
         index = tuple(Ix((a,)) for a in axes)
         leaf = Leaf(name, index, e.dtype)
-        self.temps[id(e)] = leaf
-        self.makers[id(e)] = home
+        self._temporaries[id(e)] = leaf
+        self._stored_by[id(e)] = launch
         self.layout.views[name] = tuple(a.extent for a in axes) or (1,)
         self.layout.dtypes[name] = e.dtype
-        home.outs.append(Output(name, index, e, e.dtype))
+        launch.outs.append(Output(name, index, e, e.dtype))
         return leaf
 
     def _in_order(self, e: Expr) -> list[Axis]:
         """Return the axes of a temporary: for a product batches, rows, then columns, which are contiguous in its
         tile."""
         axes = by_age(self.free(e))
-        if any(k.kind is LaunchKind.CHAIN for k in self.kernels):
+        if any(k.kind is LaunchKind.CHAIN for k in self.launches):
             # a loop of chains reads the values of a row in the order of the rows' tensors
             places = [a for x in walk(e) if isinstance(x, Leaf) for ix in x.index for a in ix.leaves()]
             axes.sort(key=lambda a: places.index(a) if a in places else len(places))
@@ -299,11 +326,10 @@ def _shares_loop(k: Launch, e: Chain, par: frozenset[Axis]) -> bool:
     return fits and not {id(x) for x in e.inners}.isdisjoint(id(x) for other in k.chains for x in other.inners)
 
 
-def _add(k: Launch, o: Output) -> None:
-    """Add the output ``o`` to ``k``; an output that writes at indices turns pointwise work into a scatter."""
-    k.outs.append(o)
-    if o.put and k.kind is LaunchKind.POINTWISE:
-        k.kind = LaunchKind.SCATTER
+def _reads_along(k: Launch, o: Output, axes: frozenset[Axis]) -> bool:
+    """Return whether a launch without a product reads along the axes of an output without reductions."""
+    plain = k.kind in _WITHOUT_PRODUCT and bool(k.par) and (k.par - {k.chunk}) | k.red == axes
+    return plain and (k.chunk is None or _shares_reads(k, o))
 
 
 def _shares_reads(k: Launch, o: Output) -> bool:
@@ -330,19 +356,3 @@ def runs_along(red: Red) -> bool:
     """Return whether the reduction runs along its operand's contiguous axis."""
     last = [e.index[-1].leaves() for e in walk(red.arg, inside=False) if isinstance(e, Leaf) and e.index]
     return any(set(leaves) & set(red.axes) for leaves in last)
-
-
-class Rewrite:
-    """Replaces each expression ``e`` by ``change(e)`` unless that is None; shared expressions stay shared."""
-
-    def __init__(self, change: Callable[[Expr], Expr | None]) -> None:
-        self.change = change
-        self._done: dict[int, tuple[Expr, Expr]] = {}
-
-    def __call__(self, e: Expr) -> Expr:
-        if id(e) not in self._done:
-            result = self.change(e)
-            if result is None:
-                result = mapped(e, self)
-            self._done[id(e)] = (e, result)
-        return self._done[id(e)][1]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from kernellab.designer.ir.expr import Expr, Leaf, Num, Op
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Output, Purpose
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import with_product
 
 #: the dtype whose factors TF32 rounds
 WIDE = "float32"
@@ -26,20 +26,20 @@ _LEAST, _MOST = 2.0**-14, 65504.0
 def round_factors(plan: Plan, rounds: Callable[[Launch], bool]) -> Plan:
     """Round the factors of each window that ``rounds``: in the copy or packing that stores them only for such windows
     (``store(x)`` becomes ``store(round_tf32(x))``), else as they are read."""
-    near = [k for k in plan.launches if k.kind is LaunchKind.WINDOW and k.window.packed and rounds(k)]
-    if not near:
+    name = plan.layout.name
+    windows = [k for k in plan.launches if k.kind is LaunchKind.WINDOW and k.window.packed and rounds(k)]
+    if not windows:
         return plan
-    read_elsewhere = {plan.layout.name(e.tensor) for k in plan.launches if k not in near for e in k.loads}
-    stored_by_serving = {
-        plan.layout.name(o.tensor) for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE
-    }
-    stored = (stored_by_serving & {plan.layout.name(e.tensor) for k in near for e in factors(k)}) - read_elsewhere
-    even = stored - {plan.layout.name(e.tensor) for k in near if not k.window.backward for e in factors(k)}
+    read_elsewhere = {name(e.tensor) for k in plan.launches if k not in windows for e in k.loads}
+    copied = {name(o.tensor) for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
+    #: tensors that are rounded when they are stored; the others are rounded as they are read
+    rounded_stores = (copied & {name(e.tensor) for k in windows for e in factors(k)}) - read_elsewhere
+    forward = {name(e.tensor) for k in windows if not k.window.backward for e in factors(k)}
 
     def changed(k: Launch) -> Launch:
-        if k in near:
-            return _reading(k, {e.tensor for e in factors(k) if plan.layout.name(e.tensor) not in stored})
-        return _storing(k, stored, even) if serves(k) else k
+        if k in windows:
+            return _reading(k, {e.tensor for e in factors(k) if name(e.tensor) not in rounded_stores})
+        return _storing(k, rounded_stores, rounded_stores - forward) if serves(k) else k
 
     return replace(plan, launches=tuple(map(changed, plan.launches)))
 
@@ -55,20 +55,22 @@ def serves(k: Launch) -> bool:
     return packs or k.kind is LaunchKind.COPY
 
 
-def _storing(k: Launch, tensors: Set[str], even: Set[str]) -> Launch:
-    def near(o: Output) -> Output:
-        return replace(o, expr=to_even(o.expr) if o.tensor in even else rounded(o.expr))
+def _storing(k: Launch, tensors: Set[str], ties_to_even: Set[str]) -> Launch:
+    """Return ``k`` with those of its outputs rounded that are in ``tensors``."""
 
-    return replace(k, outs=[near(o) if o.tensor in tensors else o for o in k.outs])
+    def stored(o: Output) -> Output:
+        if o.tensor not in tensors:
+            return o
+        return replace(o, expr=to_even(o.expr) if o.tensor in ties_to_even else rounded(o.expr))
+
+    return replace(k, outs=list(map(stored, k.outs)))
 
 
 def _reading(k: Launch, tensors: Set[str]) -> Launch:
     """Return ``k`` with those of its factors rounded that are in ``tensors``."""
     win = k.window
     a, b = (rounded(e) if isinstance(e, Leaf) and e.tensor in tensors else e for e in (win.a, win.b))
-    rewritten = replace(win, a=a, b=b)
-    rewrite = Rewrite(lambda e: rewritten if e is win else None)
-    return replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
+    return with_product(k, replace(win, a=a, b=b))
 
 
 def rounded(x: Expr) -> Expr:
@@ -79,9 +81,8 @@ def rounded(x: Expr) -> Expr:
 def to_even(x: Expr) -> Expr:
     """Round ``x`` to the nearest TF32, ties to even: half precision has as many mantissa bits, so values within its
     range are cast through it."""
-    size = Op("abs", (x,), WIDE)
-    in_range = Op(
-        "logical_and", (Op("ge", (size, Num(_LEAST, WIDE)), "bool"), Op("le", (size, Num(_MOST, WIDE)), "bool")), "bool"
-    )
+    magnitude = Op("abs", (x,), WIDE)
+    normal, finite = Op("ge", (magnitude, Num(_LEAST, WIDE)), "bool"), Op("le", (magnitude, Num(_MOST, WIDE)), "bool")
+    in_range = Op("logical_and", (normal, finite), "bool")
     through = Op("cast", (Op("cast", (x,), "float16"),), WIDE)
     return Op("where", (in_range, through, rounded(x)), WIDE)

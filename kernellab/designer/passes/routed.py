@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Frontier, Iota, Ix, Leaf, Num, Op, Red, by_age, walk
+from kernellab.designer.ir.axes import Axis, Free, Ix, by_age
+from kernellab.designer.ir.expr import Dot, Expr, Frontier, Iota, Leaf, Num, Op, Red, walk
 from kernellab.designer.ir.normal import EACH, Layout, Output
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import Rewrite
 
-#: minimum rows of a tile of tensor cores, and minimum rows per matrix, for which matrices are read once; and the number
-#: of matrices up to which multiplying every row by each takes less time than loading each row's matrix from the cache
-_ROWS, _EACH, _MOST = 16, 2, 64
+#: minimum rows of a tile of tensor cores
+_LEAST_ROWS = 16
+#: minimum rows for each matrix, for which matrices are read once
+_LEAST_ROWS_EACH = 2
+#: number of matrices up to which multiplying every row by each takes less time than loading each row's matrix from the
+#: cache
+_MOST_MATRICES = 64
 _FLOATS = ("bfloat16", "float16", "float32")
 
 
 @dataclass(frozen=True)
-class Routed:
+class RoutedProduct:
     """``rows`` (along ``row``) multiply the matrix that ``pick`` selects, one of those along ``matrix``.
 
     If a row selects several, ``pick`` varies along ``choices`` too.
@@ -37,50 +42,71 @@ class Routed:
 def routed(outputs: list[Output], layout: Layout, size: Callable[[Axis], int]) -> list[list[Output]]:
     """Return ``outputs`` after the outputs that they depend on: each routed product becomes one that writes at its
     rows."""
-    free, replaced, groups = Free(), dict[int, Expr](), list[list[Output]]()
-    visit = Rewrite(lambda e: replaced.get(id(e)))
+    routing = _Routing(layout, size)
+    remaining = [o for output in outputs if (o := routing.without_products(output)) is not None]
+    return [*routing.groups, remaining] if remaining else routing.groups
 
-    def write(o: Output, e: Red, found: Routed) -> None:
-        if not isinstance(rows := visit(found.rows), Leaf):
+
+class _Routing:
+    """The groups of outputs that compute routed products, and the tensors in which later values read them."""
+
+    def __init__(self, layout: Layout, size: Callable[[Axis], int]) -> None:
+        self.groups: list[list[Output]] = []
+        self._layout, self._size = layout, size
+        self._free = Free()
+        #: the stored value of a product, by the product's id
+        self._stored: dict[int, Expr] = {}
+        self._visit = Rewrite(lambda e: self._stored.get(id(e)))
+
+    def without_products(self, o: Output) -> Output | None:
+        """Return the output with its routed products read from tensors; None if the last of them stores the output."""
+        found = ((e, _routed(e, self._free, self._layout, self._size)) for e in walk(o.expr) if isinstance(e, Red))
+        products = {id(e): (e, product) for e, product in found if product is not None}
+        if not products:
+            return o
+        last = self._stored_by(o, set(products))
+        for e, product in products.values():
+            if e is not last and id(e) not in self._stored:
+                tensor = self._tensor(e, product)
+                self._add(tensor, e, product)
+                self._stored[id(e)] = Leaf(tensor.tensor, tensor.index, tensor.dtype)
+        o = replace(o, expr=self._visit(o.expr))
+        if last is None:
+            return o
+        self._add(o, *products[id(last)])
+        return None
+
+    def _stored_by(self, o: Output, products: set[int]) -> Expr | None:
+        """Return the product whose launch can store the output: all of its reductions are products, and the output
+        has the axes of the last one."""
+        inner = [e for e in walk(o.expr, inside=False) if isinstance(e, Frontier)]
+        if o.put or not inner or len(inner) != len(products) or any(id(e) not in products for e in inner):
+            return None
+        return inner[-1] if {a for ix in o.index for a in ix.leaves()} == self._free(inner[-1]) else None
+
+    def _add(self, o: Output, e: Red, product: RoutedProduct) -> None:
+        """Add the output ``o``, whose value reads the product ``e``."""
+        rows = self._visit(product.rows)
+        if not isinstance(rows, Leaf):
             # each program would recompute it
-            rows_output = temp(rows, found)
-            groups.append([rows_output])
-            rows = Leaf(rows_output.tensor, rows_output.index, rows_output.dtype)
-        groups.append([_put(o, e, replace(found, rows=rows))])
+            tensor = self._tensor(rows, product)
+            self.groups.append([tensor])
+            rows = Leaf(tensor.tensor, tensor.index, tensor.dtype)
+        self.groups.append([_put(o, e, replace(product, rows=rows))])
 
-    def temp(e: Expr, found: Routed) -> Output:
-        ranked = by_age(free(e))
-        name, axes = layout.fresh("rows"), sorted(ranked, key=lambda a: (a is not found.row, a not in found.choices))
-        layout.views[name], layout.dtypes[name] = tuple(a.extent for a in axes), e.dtype
+    def _tensor(self, e: Expr, product: RoutedProduct) -> Output:
+        """Return the output that stores ``e`` in a new tensor, rows first."""
+        name = self._layout.fresh("rows")
+        axes = sorted(by_age(self._free(e)), key=lambda a: (a is not product.row, a not in product.choices))
+        self._layout.views[name], self._layout.dtypes[name] = tuple(a.extent for a in axes), e.dtype
         return Output(name, tuple(Ix((a,)) for a in axes), e, e.dtype)
 
-    remaining = []
-    for o in outputs:
-        products = {id(e): (e, f) for e in walk(o.expr) if isinstance(e, Red) and (f := _routed(e, free, layout, size))}
-        if not products:
-            remaining.append(o)
-            continue
-        inner = [e for e in walk(o.expr, inside=False) if isinstance(e, Frontier)]
-        last = inner[-1] if inner else None
-        only_products = not o.put and len(inner) == len(products) and all(id(e) in products for e in inner)
-        only_products &= last is not None and {a for ix in o.index for a in ix.leaves()} == free(last)
-        for e, found in list(products.values()):
-            if not (only_products and e is last) and id(e) not in replaced:
-                product_output = temp(e, found)
-                write(product_output, e, found)
-                replaced[id(e)] = Leaf(product_output.tensor, product_output.index, product_output.dtype)
-        if only_products and last is not None:
-            write(replace(o, expr=visit(o.expr)), *products[id(last)])
-        else:
-            remaining.append(replace(o, expr=visit(o.expr)))
-    return [*groups, remaining] if remaining else groups
 
-
-def _routed(e: Red, free: Free, layout: Layout, size: Callable[[Axis], int]) -> Routed | None:
+def _routed(e: Red, free: Free, layout: Layout, size: Callable[[Axis], int]) -> RoutedProduct | None:
     """Return ``e`` as a product of rows with selected matrices; None if it is not one, or has too few rows to pay."""
     if e.kind != "sum" or e.chunk is not None or len(e.axes) != 1 or not isinstance(e.arg, Op) or e.arg.op != "mul":
         return None
-    sides = [_narrow(side) for side in e.arg.args]
+    sides = [_before_widening(side) for side in e.arg.args]
     for rows, weights in (sides, sides[::-1]):
         if not isinstance(weights, Leaf) or rows.dtype != weights.dtype or weights.dtype not in _FLOATS:
             continue
@@ -97,26 +123,31 @@ def _routed(e: Red, free: Free, layout: Layout, size: Callable[[Axis], int]) -> 
         (row,) = row_axes
         picking = picks[0].within()
         others = {a for ix in weights.index for a in ix.leaves()} - picking - set(e.axes)
-        if isinstance(count, int) and count <= _MOST and others and size(row) >= max(_ROWS, _EACH * count):
+        if (
+            isinstance(count, int)
+            and count <= _MOST_MATRICES
+            and others
+            and size(row) >= max(_LEAST_ROWS, _LEAST_ROWS_EACH * count)
+        ):
             assert picks[0].at is not None
-            return Routed(rows, weights, row, picking - row_axes, Axis(count), picks[0].at)
+            return RoutedProduct(rows, weights, row, picking - row_axes, Axis(count), picks[0].at)
     return None
 
 
-def _narrow(e: Expr) -> Expr:
+def _before_widening(e: Expr) -> Expr:
     """Return the narrower operand of widening casts."""
     while isinstance(e, Op) and e.op == "cast" and e.dtype == "float32" and e.args[0].dtype in _FLOATS:
         e = e.args[0]
     return e
 
 
-def _put(o: Output, e: Red, found: Routed) -> Output:
+def _put(o: Output, e: Red, product: RoutedProduct) -> Output:
     """Return ``o`` with a product for each matrix in place of ``e``, written only at the rows that select it."""
-    each = Ix((found.matrix,))
-    index = tuple(each if ix.at is not None else ix for ix in found.weights.index)
-    dot = Dot(found.rows, replace(found.weights, index=index), e.axes[0], e.dtype, e.line)
-    here = Op("eq", (found.pick, Iota(each)), "bool", e.line)
-    at = Op("where", (here, Iota(Ix((found.row,))), Num(-1, "int64")), "int64", e.line)
+    each = Ix((product.matrix,))
+    index = tuple(each if ix.at is not None else ix for ix in product.weights.index)
+    dot = Dot(product.rows, replace(product.weights, index=index), e.axes[0], e.dtype, e.line)
+    here = Op("eq", (product.pick, Iota(each)), "bool", e.line)
+    at = Op("where", (here, Iota(Ix((product.row,))), Num(-1, "int64")), "int64", e.line)
     value = Rewrite(lambda x: dot if x is e else None)(o.expr)
-    places = tuple(Ix((), at=at) if ix == Ix((found.row,)) else ix for ix in o.index)
+    places = tuple(Ix((), at=at) if ix == Ix((product.row,)) else ix for ix in o.index)
     return replace(o, index=places, expr=Op("put", (value, at), o.dtype, e.line), put=EACH)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Iota, Num, Op
+from kernellab.designer.ir.axes import Axis
+from kernellab.designer.ir.expr import Dot, Expr, Iota, Num, Op
 
 
 @dataclass(frozen=True)

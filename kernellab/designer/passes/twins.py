@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from kernellab.designer.ir.expr import Attend, Axis, Expr, Inner, Ix, Leaf, LogSum, Op, Red
+from kernellab.designer.ir.axes import Axis, Ix
+from kernellab.designer.ir.expr import Attend, Expr, Inner, Leaf, LogSum, Op, Red
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Output, Purpose
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import Rewrite
 
 
 def stored_once(plan: Plan) -> Plan:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kernellab.designer.ir.expr import Expr, Leaf
 from kernellab.designer.ir.normal import Layout, Output
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import Rewrite
 
 
 def join(outputs: list[Output], own: Layout, layout: Layout) -> tuple[list[Output], Layout]:

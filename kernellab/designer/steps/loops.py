@@ -11,21 +11,11 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import LOOP, Body, Extent, Input, Stacked
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import (
-    Axis,
-    Dot,
-    Expr,
-    Frontier,
-    Index,
-    Ix,
-    Leaf,
-    Op,
-    Red,
-    walk,
-)
+from kernellab.designer.ir.axes import Axis, Index, Ix
+from kernellab.designer.ir.expr import Dot, Expr, Frontier, Leaf, Op, Red, walk
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.normal import Output, share
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import Rewrite
 from kernellab.task.formula import Formula, named
 
 #: number of arrangements of equal extents of one value that are tried

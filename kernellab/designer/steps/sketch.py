@@ -10,8 +10,9 @@ from kernellab.designer.emit.loops import grid, letter
 from kernellab.designer.emit.nodes import Value, call, compute_dtype, extent, filled, let, listed, move, number
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Scope, Writer
+from kernellab.designer.ir.axes import Axis, Free
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Num, walk
+from kernellab.designer.ir.expr import Expr, Leaf, Num, walk
 from kernellab.designer.ir.normal import Output
 from kernellab.designer.steps.loops import Walk, half, names_step
 from kernellab.sketch.syntax import tree
@@ -41,7 +42,7 @@ def steps(w: Writer) -> tuple[tree.Stmt, ...]:
     w.loads_once = True
     par = [a for a in w.t.order if a in k.par]
     for axis in par:
-        w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
+        w.tile.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     outer = Scope(frozenset())
     w.scopes = [outer]
     # tiles by the name of the previous step's value; "" if a temporary tensor holds it
@@ -67,25 +68,25 @@ def steps(w: Writer) -> tuple[tree.Stmt, ...]:
 
 
 def _axes(w: Writer, o: Output) -> tuple[Axis, ...]:
-    return w.tile_axes(frozenset(a for ix in o.index for a in ix.leaves()))
+    return w.tile.axes(frozenset(a for ix in o.index for a in ix.leaves()))
 
 
 def _place(w: Writer, name: str, o: Output, step: Extent) -> tree.Subscript:
     """Return the place of the previous step's value in a temporary tensor."""
-    return w.place(name, (half(step), *o.index))[0]
+    return w.tile.place(name, (half(step), *o.index))[0]
 
 
 def _start_tile(w: Writer, name: str, o: Output) -> str:
     """Write the value before the first step. Return the name of its tile; "" if a temporary tensor holds it."""
     axes, dtype = _axes(w, o), DTYPES[compute_dtype(o.dtype) if o.dtype.startswith(("float", "bfloat")) else o.dtype]
     if isinstance(o.expr, Num) and axes:
-        whole = filled(w.shape(axes), number(o.expr.value), dtype)
+        whole = filled(w.tile.shape(axes), number(o.expr.value), dtype)
     else:
         value = w.value_of(o.expr)
         whole = value.tree if DTYPES[o.expr.dtype] == dtype else call("cast", value.tree, Name(dtype))
         if value.axes != axes:
             start = w.spread(w.named(Value(whole, value.axes), "start"), axes)
-            whole = call("broadcast", start.tree, listed(w.shape(axes)))
+            whole = call("broadcast", start.tree, listed(w.tile.shape(axes)))
     assert isinstance(w.k, Walk)
     if name in w.k.loop.halves:
         w.body.append(move("store", whole, _place(w, name, o, 0)))
@@ -99,7 +100,7 @@ def _as_read(w: Writer, name: str, leaf: Leaf) -> Value:
     assert isinstance(w.k, Walk)
     kept_along = [ix.leaves()[0] for ix in w.k.loop.tile_indices[leaf.tensor] if ix.leaves()]
     read_along = dict(zip(kept_along, (ix.leaves()[0] for ix in leaf.index if ix.leaves()), strict=True))
-    tiled = [read_along[a] for a in w.tile_axes(frozenset(kept_along))]
+    tiled = [read_along[a] for a in w.tile.axes(frozenset(kept_along))]
     return w.in_order(name, name, tiled, w.scopes[-1])
 
 
@@ -107,7 +108,7 @@ def _step_result(w: Writer, o: Output, kept: Sequence[str]) -> tree.Expr:
     """Return the result of a step, under a name that remains valid when the kept tiles are written."""
     axes, value = _axes(w, o), w.value_of(o.expr)
     if value.axes != axes:
-        value = Value(call("broadcast", w.spread(value, axes).tree, listed(w.shape(axes))), axes)
+        value = Value(call("broadcast", w.spread(value, axes).tree, listed(w.tile.shape(axes))), axes)
     if value.is_word and value.tree not in [Name(name) for name in kept]:
         return value.tree
     name = w.names.fresh("next")

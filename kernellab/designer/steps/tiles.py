@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from kernellab.designer.ir.expr import Axis, Free, Leaf, Red, by_age, walk
+from kernellab.designer.ir.axes import Axis, Free, by_age
+from kernellab.designer.ir.expr import Leaf, Red, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.normal import Output
 from kernellab.designer.ir.tiling import Tiling

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.dtypes import HALVES
-from kernellab.designer.ir.expr import Attend, Axis, Leaf
+from kernellab.designer.ir.expr import Attend, Leaf
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Multiplication, Tiling, WarpRoles
 from kernellab.designer.passes.chains import roles
@@ -18,7 +19,7 @@ from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, power
 from kernellab.designer.tile.gpu.precision import exact_products
 from kernellab.designer.tile.order import attention_roles, axis_order
-from kernellab.designer.tile.windows import even
+from kernellab.designer.tile.windows import equal_pieces
 
 #: columns of the result that one program of a GPU accumulates; the largest width that one tile holds whole
 _MOST_COLUMNS, _MOST_WIDTH = 256, 256
@@ -62,7 +63,7 @@ def _pieces(ctx: Context, name: str, most: int, axis: Axis, least: int, greatest
     """Cut a fixed extent into equal pieces, so that no row or key is wasted; else use powers of two."""
     if not isinstance(axis.extent, int):
         return ctx.block(name, most, axis, least, greatest)
-    value = even(axis.extent, most)
+    value = equal_pieces(axis.extent, most)
     halves = tuple(c for c in (value // 4, value // 2, value) if c >= min(least, value))
     # pieces that divide the extent need no mask at the edge
     exact = tuple(c for c in halves if axis.extent % c == 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Consts
@@ -17,9 +17,9 @@ from kernellab.target import Chip, Target
 from kernellab.task import Task
 
 #: elements of the longest row that one tile of a GPU holds, and partial results that one program combines
-_LONGEST, _JOINED = 1 << 16, 1 << 12
+_LONGEST_ROW, _MOST_PARTS = 1 << 16, 1 << 12
 #: shared memory of a program in CUDA-C, and on a chip where it is unknown
-_STATIC, _SHARED = 48 << 10, 96 << 10
+_STATIC_SHARED, _UNKNOWN_SHARED = 48 << 10, 96 << 10
 _PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6", "bf16")
 
 
@@ -59,7 +59,7 @@ class Context:
     @property
     def shared(self) -> int:
         """Bytes of shared memory of one program."""
-        return _STATIC if self.scalar_products else self.chip.shared_bytes or _SHARED
+        return _STATIC_SHARED if self.scalar_products else self.chip.shared_bytes or _UNKNOWN_SHARED
 
     @property
     def scalar_products(self) -> bool:
@@ -95,11 +95,11 @@ class Context:
         """Return whether all of ``axes`` fit in one tile of a GPU at every size that the Dims allow."""
         along = list(axes)
         if any(isinstance(a.extent, Chunks) for a in along):
-            joined = not self.task.dims and all(isinstance(a.extent, Chunks) for a in along)
-            return joined and self.volume(along) <= _JOINED
+            only_parts = not self.task.dims and all(isinstance(a.extent, Chunks) for a in along)
+            return only_parts and self.volume(along) <= _MOST_PARTS
         most = {**self.consts.defaults, **{d.name: d.max for d in self.task.dims}}
         try:
-            return math.prod(extents.value(a.extent, most) for a in along) <= _LONGEST
+            return math.prod(extents.value(a.extent, most) for a in along) <= _LONGEST_ROW
         except (KeyError, ValueError):
             return False
 
@@ -133,10 +133,10 @@ class Context:
 
     # -- precision
 
-    def stated(self, what: str, default: str) -> str:
-        """Return the precision that the task states for ``what`` ("matmul", "conv"), else ``default``; ieee if
+    def stated(self, operation: str, default: str) -> str:
+        """Return the precision that the task states for ``operation`` ("matmul", "conv"), else ``default``; ieee if
         unknown."""
-        precision = self.task.granted.get(what, default)
+        precision = self.task.granted.get(operation, default)
         return precision if precision in _PRECISIONS else "ieee"
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kernellab.designer.ir.axes import Axis, Free, by_age
 from kernellab.designer.ir.dtypes import item_bytes
-from kernellab.designer.ir.expr import Axis, Free, by_age
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes import chains

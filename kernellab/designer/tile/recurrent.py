@@ -91,8 +91,9 @@ def _tiles(
 ) -> StepTiles:
     """Add the constexprs of the tiles, which may be tuned to smaller powers of two."""
     least = 16 if ctx.gpu else 1
-    names = [
-        ctx.consts.add(name, value, tuple(c for c in near(value) if least <= c <= value))
-        for name, value in (("BM", rows), ("BN", columns), ("BK", summed))
-    ]
-    return StepTiles(*names, "grididx" if ctx.gpu else "coreidx", precision, team)
+
+    def constexpr(name: str, value: int) -> str:
+        return ctx.consts.add(name, value, tuple(c for c in near(value) if least <= c <= value))
+
+    core = "grididx" if ctx.gpu else "coreidx"
+    return StepTiles(constexpr("BM", rows), constexpr("BN", columns), constexpr("BK", summed), core, precision, team)

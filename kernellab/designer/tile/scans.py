@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import cpu as on_cpu

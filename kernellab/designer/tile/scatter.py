@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Axis, Free, Op
+from kernellab.designer.ir.axes import Axis, Free
+from kernellab.designer.ir.expr import Op
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.normal import ADD, EACH, ONCE
 from kernellab.designer.ir.tiling import Tiling

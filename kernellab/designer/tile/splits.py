@@ -5,7 +5,7 @@ The results of the pieces are stored, and a second launch combines them.
 
 from __future__ import annotations
 
-from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.passes.plan import runs_along
 from kernellab.designer.tile.attention import few_rows, pieces

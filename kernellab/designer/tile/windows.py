@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kernellab.designer.frontend.windows import phases
-from kernellab.designer.ir.expr import Axis, Free, Op, Win
+from kernellab.designer.ir.axes import Axis, Free
+from kernellab.designer.ir.expr import Op, Win
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Multiplication, Tiling
 from kernellab.designer.tile import why
@@ -121,43 +123,49 @@ def window(ctx: Context, k: Launch) -> Tiling:
     if p.channels is None:
         return replace(t, blocks=_joined(ctx, p))
     (c,) = win.sums
-    n = min(ctx.size(p.channels), 128)
+    channels = min(ctx.size(p.channels), 128)
     dense = bool(win.taps) and all(tap.stride == 1 for tap in win.taps)
-    high, wide = _positions(p, max(64, min(_SUMS // n, 256)) if dense else 0)
-    blocks = {p.channels: _halved(ctx, "BN", n, 4)}
+    tile = _positions(p, max(64, min(_SUMS // channels, 256)) if dense else 0)
+    blocks = {p.channels: _halved(ctx, "BN", channels, 4)}
     blocks[c] = _halved(ctx, "BC", min(ctx.size(c), 256), 4)
     if len(p.spatial) > 1:
-        blocks[p.spatial[0]] = _halved(ctx, "BH", high, 1)
+        blocks[p.spatial[0]] = _halved(ctx, "BH", tile.rows, 1)
     if p.spatial:
-        blocks[p.spatial[-1]] = _halved(ctx, "BW", wide, 16)
+        blocks[p.spatial[-1]] = _halved(ctx, "BW", tile.columns, 16)
     return replace(t, blocks=blocks)
 
 
 def _joined(ctx: Context, p: Places) -> dict[Axis, str]:
-    return {p.spatial[-1]: _halved(ctx, "BW", even(p.sizes[p.spatial[-1]], 2048), 16)} if p.spatial else {}
+    return {p.spatial[-1]: _halved(ctx, "BW", equal_pieces(p.sizes[p.spatial[-1]], 2048), 16)} if p.spatial else {}
 
 
-def _positions(p: Places, dense: int) -> tuple[int, int]:
+class _PositionTile(NamedTuple):
+    rows: int
+    columns: int
+
+
+def _positions(p: Places, dense: int) -> _PositionTile:
     """Return rows and columns of a tile of about 256 positions: whole rows if they are short.
 
     Without gaps between positions a tile has at most ``dense`` of them (0: there are gaps), in the number of rows that
     wastes the fewest in the last tile: its box is copied once, so a small one costs little.
     """
     if not p.spatial:
-        return 1, 1
+        return _PositionTile(1, 1)
     columns = p.sizes[p.spatial[-1]]
     if columns >= 192 or len(p.spatial) == 1:
-        return 1, even(columns, 256)
+        return _PositionTile(1, equal_pieces(columns, 256))
     rows = p.sizes[p.spatial[0]]
     if dense:
         heights = range(1, max(1, min(rows, dense // max(columns, 1))) + 1)
-        return min(heights, key=lambda high: math.ceil(rows / high) * high * (1 + _OVERLAP / high)), columns
+        height = min(heights, key=lambda high: math.ceil(rows / high) * high * (1 + _OVERLAP / high))
+        return _PositionTile(height, columns)
     pieces = math.ceil(rows / max(1, min(rows, 256 // max(columns, 1))))
-    return math.ceil(rows / max(pieces, 1)), columns
+    return _PositionTile(math.ceil(rows / max(pieces, 1)), columns)
 
 
-def even(size: int, most: int) -> int:
-    """Cut ``size`` into equal pieces of at most ``most``, each a multiple of 16 if there are several."""
+def equal_pieces(size: int, most: int) -> int:
+    """Return the length of equal pieces of ``size``, at most ``most`` and a multiple of 16 if there are several."""
     if size <= most:
         return size
     piece = math.ceil(size / math.ceil(size / most))

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernellab.capture.graph import Extent
+from kernellab.designer.ir.axes import Axis, Free, Ix
 from kernellab.designer.ir.dtypes import item_bytes
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Inner, Iota, Ix, Leaf, Num, Op
+from kernellab.designer.ir.expr import Dot, Expr, Inner, Iota, Leaf, Num, Op
 from kernellab.designer.ir.extents import Length
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import Rewrite, with_product
 
 #: rows begin at multiples of this many two-byte elements
 _LINE = 64
@@ -99,6 +100,4 @@ def _along(k: Launch, size: Callable[[Axis], int], layout: Layout) -> list[Launc
         launches.append(launch)
     if not launches:
         return [k]
-    rewritten = replace(dot, a=sides["a"], b=sides["b"])
-    rewrite = Rewrite(lambda e: rewritten if e is dot else None)
-    return [*launches, replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])]
+    return [*launches, with_product(k, replace(dot, a=sides["a"], b=sides["b"]))]

@@ -6,22 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import (
-    Attend,
-    Axis,
-    Expr,
-    Free,
-    Iota,
-    Ix,
-    LogSum,
-    Num,
-    Op,
-    Red,
-    Scan,
-    SymNum,
-    by_age,
-    mapped,
-)
+from kernellab.designer.ir.axes import Axis, Free, Ix, by_age
+from kernellab.designer.ir.expr import Attend, Expr, Iota, LogSum, Num, Op, Red, Scan, SymNum, mapped
 from kernellab.designer.ir.extents import Chunks, Length, counted, times
 from kernellab.designer.ir.normal import Output, share
 from kernellab.designer.ir.pairs import mean_of_squares_about

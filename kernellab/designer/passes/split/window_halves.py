@@ -15,13 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Free, Ix, Leaf, Op, Win
+from kernellab.designer.ir.axes import Axis, Free, Ix
+from kernellab.designer.ir.expr import Expr, Leaf, Op, Win
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose
 from kernellab.designer.ir.scaling import NARROW, WIDE, down, in_two, largest, up
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import with_product
 from kernellab.designer.passes.round_tf32 import factors, rounded, serves
 from kernellab.target import Chip
 
@@ -41,31 +43,18 @@ def windows_in_halves(plan: Plan, size: Callable[[Axis], int], chip: Chip, produ
     if not chip.peak_flops.get("f16") or not chip.bandwidth:
         return plan
     layout = plan.layout.copied()
-    makers = {layout.name(o.tensor): k for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
     scale_launches: dict[int, list[Launch]] = {}
     replacements: dict[int, Launch] = {}
     for k in plan.launches:
-        if k.kind is not LaunchKind.WINDOW or not k.window.packed or not k.window.last or k.window.parts:
+        stored = _stored_factors(k, plan, layout) if _is_over_copy(k) else None
+        count = products(k) if stored is not None else 0
+        if stored is None or not count or not _gains(k, stored.source, size, chip, count):
             continue
-        count = products(k)
-        readers = {id(j) for e in factors(k) for j in plan.launches if _reads(j, layout.name(e.tensor), layout)}
-        factor_makers = [makers.get(layout.name(e.tensor)) for e in factors(k)]
-        if (
-            not count
-            or len(factor_makers) != 2
-            or None in factor_makers
-            or readers != {id(k)}
-            or factor_makers[0] is factor_makers[1]
-        ):
-            continue
-        copy, packing = (launch for launch in factor_makers if launch is not None)
-        source = _source(copy, layout)
-        if source is None or len(packing.outs) != 1 or not _gains(k, source, size, chip, count):
-            continue
-        image, weights = _Scaled.image(source, copy, layout), _Scaled.weights(packing, k.window, layout)
+        copy, packing, backward = stored.copy, stored.packing, k.window.backward
+        image, weights = _Scaled.image(stored.source, copy, layout), _Scaled.weights(packing, k.window, layout)
         scale_launches[id(copy)], scale_launches[id(packing)] = image.launches, weights.launches
-        replacements[id(copy)] = _storing(copy, image, count, k.window.backward, layout)
-        replacements[id(packing)] = _storing(packing, weights, count, k.window.backward, layout)
+        replacements[id(copy)] = _storing(copy, image, count, backward, layout)
+        replacements[id(packing)] = _storing(packing, weights, count, backward, layout)
         replacements[id(k)] = _reading(k, image, weights, count, layout)
     launches = [
         planned for k in plan.launches for planned in (*scale_launches.get(id(k), []), replacements.get(id(k), k))
@@ -73,8 +62,30 @@ def windows_in_halves(plan: Plan, size: Callable[[Axis], int], chip: Chip, produ
     return Plan(tuple(launches), layout)
 
 
-def _reads(k: Launch, tensor: str, layout: Layout) -> bool:
-    return any(layout.name(e.tensor) == tensor for e in k.loads)
+def _is_over_copy(k: Launch) -> bool:
+    return k.kind is LaunchKind.WINDOW and k.window.packed and k.window.last and not k.window.parts
+
+
+class _StoredFactors(NamedTuple):
+    """The launches that store a window's factors, and the tensor that the copy reads."""
+
+    copy: Launch
+    packing: Launch
+    source: Leaf
+
+
+def _stored_factors(k: Launch, plan: Plan, layout: Layout) -> _StoredFactors | None:
+    """Return what stores the factors of a window; None if another launch reads them, or a scale has no place."""
+    writers = {layout.name(o.tensor): j for j in plan.launches if serves(j) for o in j.outs if o.dtype == WIDE}
+    tensors = [layout.name(e.tensor) for e in factors(k)]
+    readers = {id(j) for j in plan.launches if any(layout.name(e.tensor) in tensors for e in j.loads)}
+    if len(tensors) != 2 or readers != {id(k)}:
+        return None
+    copy, packing = (writers.get(tensor) for tensor in tensors)
+    if copy is None or packing is None or copy is packing or len(packing.outs) != 1:
+        return None
+    source = _source(copy, layout)
+    return None if source is None else _StoredFactors(copy, packing, source)
 
 
 def _source(copy: Launch, layout: Layout) -> Leaf | None:
@@ -129,14 +140,15 @@ class _Scaled:
         first = _largest(Leaf(flat, (Ix((n,)), Ix((c,)), Ix((at,))), WIDE), (n, c), (at,), sizes_tensor, layout)
         n, c = Axis(samples), Axis(channels)
         stem = layout.name(source.tensor)
-        second, scales = _scales(Leaf(sizes_tensor, (Ix((n,)), Ix((c,))), WIDE), (n,), (c,), stem, layout)
-        return cls([first, second], *(Leaf(s, copy.outs[0].index[:1], WIDE) for s in scales))
+        scales = _scales(Leaf(sizes_tensor, (Ix((n,)), Ix((c,))), WIDE), (n,), (c,), stem, layout)
+        sample = copy.outs[0].index[:1]
+        return cls([first, scales.launch], Leaf(scales.down, sample, WIDE), Leaf(scales.up, sample, WIDE))
 
     @classmethod
     def weights(cls, packing: Launch, win: Win, layout: Layout) -> _Scaled:
         """Scale the weights of each output channel if these are contiguous; else all by one factor."""
         value, stored = packing.outs[0].expr, packing.outs[0].index
-        source = next(e for e in packing.loads)
+        source = packing.loads[0]
         view = [extents.fixed(n) for n in layout.views[source.tensor]]
         stem = layout.name(source.tensor)
         flat = _seen_as(source.tensor, (view[0], math.prod(view[1:])), layout)
@@ -146,14 +158,15 @@ class _Scaled:
         channel = stored[-2].leaves() if len(stored) > 1 else ()
         by_channel = isinstance(value, Leaf) and value.index[0].plain and value.index[0].leaves() == channel
         if by_channel and len(channel) == 1:
-            first, scales = _scales(leaf, (rows,), (at,), stem, layout)
-            here = win.b.index[-2] if isinstance(win.b, Leaf) else Ix()
-            return cls([first], Leaf(scales[0], stored[-2:-1], WIDE), Leaf(scales[1], (here,), WIDE))
+            scales = _scales(leaf, (rows,), (at,), stem, layout)
+            window_channel = win.b.index[-2] if isinstance(win.b, Leaf) else Ix()
+            down, up = Leaf(scales.down, stored[-2:-1], WIDE), Leaf(scales.up, (window_channel,), WIDE)
+            return cls([scales.launch], down, up)
         sizes_tensor = layout.fresh(f"{stem}_sizes")
         first = _largest(leaf, (rows,), (at,), sizes_tensor, layout)
         rows = Axis(view[0])
-        second, scales = _scales(Leaf(sizes_tensor, (Ix((rows,)),), WIDE), (), (rows,), stem, layout)
-        return cls([first, second], *(Leaf(s, (), WIDE) for s in scales))
+        scales = _scales(Leaf(sizes_tensor, (Ix((rows,)),), WIDE), (), (rows,), stem, layout)
+        return cls([first, scales.launch], Leaf(scales.down, (), WIDE), Leaf(scales.up, (), WIDE))
 
 
 def _seen_as(tensor: str, view: tuple[int, ...], layout: Layout) -> str:
@@ -179,9 +192,15 @@ def _largest(value: Leaf, kept: tuple[Axis, ...], over: tuple[Axis, ...], name: 
     return launch
 
 
-def _scales(
-    value: Leaf, kept: tuple[Axis, ...], over: tuple[Axis, ...], stem: str, layout: Layout
-) -> tuple[Launch, tuple[str, str]]:
+class _Scales(NamedTuple):
+    """A launch that stores powers of two, and the tensors of those that scale to float16 and back."""
+
+    launch: Launch
+    down: str
+    up: str
+
+
+def _scales(value: Leaf, kept: tuple[Axis, ...], over: tuple[Axis, ...], stem: str, layout: Layout) -> _Scales:
     """Return a launch that stores the powers of two that scale the elements along ``over`` to float16, and back."""
     launch = Launch(LaunchKind.REDUCTION, frozenset(kept), frozenset(over), title="scales")
     top = largest(value, over)
@@ -192,7 +211,7 @@ def _scales(
         layout.views[name] = tuple(a.extent for a in kept) or (1,)
         layout.dtypes[name] = WIDE
         launch.outs.append(Output(name, index, scale, WIDE, purpose=Purpose.SCALES))
-    return launch, names
+    return _Scales(launch, *names)
 
 
 def _storing(k: Launch, scaled: _Scaled, count: int, to_even: bool, layout: Layout) -> Launch:
@@ -202,8 +221,8 @@ def _storing(k: Launch, scaled: _Scaled, count: int, to_even: bool, layout: Layo
     layout.dtypes[out.tensor] = NARROW
     if count == 1:
         # float16 itself rounds ties to even, as transposed convolutions do
-        near: Expr = value if to_even else rounded(value)
-        return replace(k, outs=[replace(out, expr=Op("cast", (near,), NARROW), dtype=NARROW)])
+        nearest: Expr = value if to_even else rounded(value)
+        return replace(k, outs=[replace(out, expr=Op("cast", (nearest,), NARROW), dtype=NARROW)])
     high, rest = in_two(value)
     low = _low(out.tensor, layout)
     return replace(k, outs=[replace(out, expr=high, dtype=NARROW), replace(out, tensor=low, expr=rest, dtype=NARROW)])
@@ -228,9 +247,7 @@ def _reading(k: Launch, image: _Scaled, weights: _Scaled, count: int, layout: La
     rewritten = replace(win, a=a, b=b, parts=parts, scaled=True)
     samples = a.index[0]
     back = Op("mul", (replace(image.up, index=(samples,)), weights.up), WIDE)
-    result = Op("mul", (rewritten, back), WIDE)
-    rewrite = Rewrite(lambda e: result if e is win else None)
-    return replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
+    return with_product(k, rewritten, Op("mul", (rewritten, back), WIDE))
 
 
 __all__ = ["windows_in_halves"]

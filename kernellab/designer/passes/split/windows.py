@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from kernellab.designer.ir.expr import Leaf, Op
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
-from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.rewrite import with_product
 from kernellab.designer.passes.round_tf32 import WIDE, factors, rounded, serves
 
 
@@ -64,6 +64,4 @@ def _storing(k: Launch, low: dict[str, str]) -> Launch:
 def _reading(k: Launch, low: dict[str, str]) -> Launch:
     win = k.window
     rests = tuple(Leaf(low[e.tensor], e.index, e.dtype, e.line) for e in factors(k))
-    rewritten = replace(win, parts=rests)
-    rewrite = Rewrite(lambda e: rewritten if e is win else None)
-    return replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
+    return with_product(k, replace(win, parts=rests))

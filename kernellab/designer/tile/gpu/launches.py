@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Axis, Iota, Num, Op, walk
+from kernellab.designer.ir.axes import Axis
+from kernellab.designer.ir.expr import Iota, Num, Op, walk
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import why

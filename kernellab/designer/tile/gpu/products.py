@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from kernellab.designer.ir.axes import Axis, Free
 from kernellab.designer.ir.dtypes import FLOAT8, HALVES, item_bytes
-from kernellab.designer.ir.expr import Axis, Dot, Free, Leaf, Op, walk
+from kernellab.designer.ir.expr import Dot, Leaf, Op, walk
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Multiplication, Tiling
 from kernellab.designer.tile import why

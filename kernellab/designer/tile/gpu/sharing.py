@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.dtypes import item_bytes
-from kernellab.designer.ir.expr import Axis, Expr, Leaf, walk
+from kernellab.designer.ir.expr import Expr, Leaf, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.normal import Output
 from kernellab.designer.tile.context import Context

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from kernellab.designer.ir.axes import Axis
 from kernellab.designer.ir.dtypes import HALVES
-from kernellab.designer.ir.expr import Axis, Red
+from kernellab.designer.ir.expr import Red
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.pairs import first_of
 from kernellab.designer.ir.tiling import RowStream, Tiling

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernellab.designer.ir.axes import Axis, Free
 from kernellab.designer.ir.dtypes import item_bytes
-from kernellab.designer.ir.expr import Axis, Free, Leaf
+from kernellab.designer.ir.expr import Leaf
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import WarpRoles
 from kernellab.designer.tile.context import Context

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from kernellab.designer.ir.axes import Axis, Free, Tap
 from kernellab.designer.ir.dtypes import item_bytes
-from kernellab.designer.ir.expr import Axis, Free, Tap
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling, WindowTiles
 from kernellab.designer.tile.context import Context, power

@@ -13,8 +13,9 @@ from itertools import product
 from typing import NamedTuple
 
 from kernellab.designer.frontend.windows import phases
+from kernellab.designer.ir.axes import Axis, Free, Tap
 from kernellab.designer.ir.dtypes import HALVES, item_bytes
-from kernellab.designer.ir.expr import Axis, Free, Iota, Leaf, Tap, Win, walk
+from kernellab.designer.ir.expr import Iota, Leaf, Win, walk
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Multiplication, Tiling, WarpRoles, WindowTiles
 from kernellab.designer.passes.channels_last import PRODUCTS, summed_block

@@ -22,41 +22,40 @@ from kernellab.designer.emit.nodes import (
     times,
 )
 from kernellab.designer.emit.stores import store_all
-from kernellab.designer.emit.window_loop import set_tap, tap_letters
+from kernellab.designer.emit.windows.taps import position_letters, set_tap, tap_letters
 from kernellab.designer.emit.writer import Scope, Writer
-from kernellab.designer.ir.expr import Axis, Expr, Leaf
+from kernellab.designer.ir.axes import Axis
+from kernellab.designer.ir.expr import Expr, Leaf
 from kernellab.sketch.syntax.tree import Binary, Name, Stmt
 from kernellab.sketch.syntax.tree import Expr as Node
-
-_POSITIONS = {1: ("ow",), 2: ("oh", "ow"), 3: ("od", "oh", "ow")}
 
 
 def window_gradient(w: Writer) -> tuple[Stmt, ...]:
     """Return the statements of a launch whose window is ``turned``."""
     win, summed = w.k.window, list(w.k.window.axes)
     order = [a for a in w.t.order if a in w.k.par]
-    rows, columns = w.tile_axes(frozenset(order))
+    rows, columns = w.tile.axes(frozenset(order))
     sides = {a: win.b if a in w.free(win.b) else win.a for a in (rows, columns)}
     axis_names = {a: "co" if e is win.b else "c" for a, e in sides.items()} | ({win.chunk: "part"} if win.chunk else {})
     for axis in order:
-        w.vars[axis] = Name(w.names.fresh(axis_names.get(axis, "k")))
+        w.tile.vars[axis] = Name(w.names.fresh(axis_names.get(axis, "k")))
     letters = tap_letters(win)
     for tap in win.taps:
         if tap.k is not None:
-            w.vars[tap.k] = Name(w.names.fresh(letters.get(tap, "k")))
-            set_tap(w, tap, w.vars[tap.k])
-    for axis, name in zip(summed, ("n", *_POSITIONS[len(summed) - 1]), strict=True):
-        w.vars[axis] = Name(w.names.fresh(name))
+            w.tile.vars[tap.k] = Name(w.names.fresh(letters.get(tap, "k")))
+            set_tap(w, tap, w.tile.vars[tap.k])
+    for axis, name in zip(summed, ("n", *position_letters(len(summed) - 1)), strict=True):
+        w.tile.vars[axis] = Name(w.names.fresh(name))
     outer = Scope(frozenset())
     w.scopes = [outer]
-    name, shape = w.names.fresh("acc"), w.shape((rows, columns))
+    name, shape = w.names.fresh("acc"), w.tile.shape((rows, columns))
     outer.body.append(accumulator(name, shape, "f32"))
     step, blocks = w.names.fresh("step"), {a: _blocks(w, a) for a in summed}
     total, at, lets = product(list(blocks.values())), Name(step), list[Stmt]()
     if win.chunk is not None:
         total = call("ceil", total, extent(win.chunk.extent))
         here = w.names.fresh("tile")
-        lets.append(let(here, plus(times(total, w.vars[win.chunk]), Name(step))))
+        lets.append(let(here, plus(times(total, w.tile.vars[win.chunk]), Name(step))))
         at = Name(here)
     lets += _digits(w, at, summed, blocks)
 
@@ -69,7 +68,7 @@ def window_gradient(w: Writer) -> tuple[Stmt, ...]:
     w.known_as(win, outer, Value(Name(name), (rows, columns)))
     store_all(w, w.k.outs)
     cores = (on_cores(w),)
-    heads = [Head(w.variable(a), span_to(extent(a.extent), w.t.blocks.get(a)), cores) for a in order]
+    heads = [Head(w.tile.variable(a), span_to(extent(a.extent), w.t.blocks.get(a)), cores) for a in order]
     return parallel(w, heads, outer.body)
 
 
@@ -85,7 +84,7 @@ def _digits(w: Writer, at: Node, axes: list[Axis], blocks: dict[Axis, Node]) -> 
     for axis in reversed(axes):
         digit = at if axis is axes[0] else Binary("%", at, blocks[axis])
         block = w.t.blocks.get(axis)
-        assignments.append(let(w.variable(axis), times(digit, Name(block)) if block else digit))
+        assignments.append(let(w.tile.variable(axis), times(digit, Name(block)) if block else digit))
         at = Binary("//", at, blocks[axis])
     return assignments
 
@@ -93,9 +92,9 @@ def _digits(w: Writer, at: Node, axes: list[Axis], blocks: dict[Axis, Node]) -> 
 def _positions(w: Writer, e: Expr, side: Axis, summed: list[Axis]) -> Node:
     """Return a tile of ``e`` as a matrix: a row for each position, a column for each channel."""
     assert isinstance(e, Leaf)
-    place, loaded = w.place(e.tensor, e.index)
+    place, loaded = w.tile.place(e.tensor, e.index)
     name = w.names.fresh(f"{e.tensor}_tile")
     w.body.append(move("load", place, Name(name)))
-    many = [w.extent(a) for a in summed if a in w.t.blocks]
+    many = [w.tile.extent(a) for a in summed if a in w.t.blocks]
     assert loaded == [*(a for a in summed if a in w.t.blocks), side], loaded
-    return call("reshape", Name(name), listed([product(many), w.extent(side)])) if len(many) > 1 else Name(name)
+    return call("reshape", Name(name), listed([product(many), w.tile.extent(side)])) if len(many) > 1 else Name(name)
