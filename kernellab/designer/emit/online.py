@@ -168,10 +168,10 @@ class _Moments(RunningPair):
     def finish(self) -> None:
         w = self._w
         self._combine_lanes(self._pair.first, Binary("*", Name(self._mean), Name(self._count)))
-        about = mean_of_squares_about(self._pair.second)
-        assert about is not None
+        centred = mean_of_squares_about(self._pair.second)
+        assert centred is not None
         distance = w.names.fresh("apart")
-        row_mean = self._spread(w.value_of(about[1]))
+        row_mean = self._spread(w.value_of(centred.mean))
         w.scopes[0].body.append(let(distance, Binary("-", Name(self._mean), row_mean)))
         moved = Binary("*", Name(self._count), Binary("*", Name(distance), Name(distance)))
         self._combine_lanes(self._pair.second, Binary("+", Name(self._squares), moved))

@@ -201,7 +201,7 @@ def _of_runs(r: _Request, count: int) -> Expr:
         before = _Runs(tensors, runs, width)
         runs, width = -(-runs // 2), min(2 * width, count)
         index = _in_runs(shape, dim, runs, width)
-        values = _merged(r, before, index)
+        values = _Merge(r, before, index).elements()
         level += 1
     results = [values[0], *(cast(e, "int64") for e in values[1:])]
     row_index = (*index[:dim], *index[dim + 1 :])
@@ -247,58 +247,72 @@ def _last_of_all(dtype: str, down: bool) -> Expr:
     return Num(neutral("max" if down else "min", dtype), dtype)
 
 
-def _merged(r: _Request, before: _Runs, at: Index) -> list[Expr]:
-    """Return value and position at ``at`` of the merge of two neighbouring runs; equal elements of the first run come
-    first.
+class _Merge:
+    """The merge of two neighbouring runs at an index; equal elements of the first run come first.
 
     Of the elements before the k-th, those of the first run are counted by bisection: it has at least ``i`` of them if
     its ``i``-th precedes the second run's ``k - i``-th (after the one on a diagonal: Odeh, Green, Mwassi, Shmueli,
     Birk: Merge Path, 2012).
     """
-    dim, dtype, line, width = r.dim, r.source_dtype, r.node.line, before.width
-    pair, k = r.b.position(at[dim]), r.b.position(at[dim + 1])
-    most: Expr = Num(width, "int64")
-    first = Op("mul", (pair, Num(2, "int64")), "int64")
-    is_single = Op("eq", (first, Num(before.runs - 1, "int64")), "bool")
-    second = Op("add", (first, Num(1, "int64")), "int64")
-    of_second = most
-    if before.runs % 2:
-        second = Op("min", (second, Num(before.runs - 1, "int64")), "int64")
-        of_second = Op("where", (is_single, Num(0, "int64"), most), "int64")
 
-    def read(which: int, run: Expr, place: Expr) -> Expr:
-        inside = Op("max", (Op("min", (place, Num(width - 1, "int64")), "int64"), Num(0, "int64")), "int64")
-        index = (*at[:dim], chosen(run), chosen(inside), *at[dim + 2 :])
-        return Leaf(before.tensors[which], index, "int32" if which else dtype)
+    def __init__(self, r: _Request, before: _Runs, at: Index) -> None:
+        self._r, self._before, self._at = r, before, at
+        pair, self._k = r.b.position(at[r.dim]), r.b.position(at[r.dim + 1])
+        self._width: Expr = Num(before.width, "int64")
+        self._first = Op("mul", (pair, Num(2, "int64")), "int64")
+        self._second = Op("add", (self._first, Num(1, "int64")), "int64")
+        self._is_single = Op("eq", (self._first, Num(before.runs - 1, "int64")), "bool")
+        self._second_width: Expr = self._width
+        if before.runs % 2:
+            # the last run has no neighbour
+            self._second = Op("min", (self._second, Num(before.runs - 1, "int64")), "int64")
+            self._second_width = Op("where", (self._is_single, Num(0, "int64"), self._width), "int64")
 
-    def goes_first(i: Expr, j: Expr) -> Expr:
+    def elements(self) -> list[Expr]:
+        """Return the k-th value and, if they are stored, its position."""
+        dtype, line, first_count = self._r.source_dtype, self._r.node.line, self._count_of_first()
+        second_count = _less(self._k, first_count)
+        first_has_more = Op("lt", (first_count, self._width), "bool")
+        from_first = Op("logical_and", (first_has_more, self._goes_first(first_count, second_count)), "bool")
+        from_first = Op("logical_or", (Op("ge", (second_count, self._second_width), "bool"), from_first), "bool")
+        merged: list[Expr] = []
+        for which in range(len(self._before.tensors)):
+            x, y = self._read(which, self._first, first_count), self._read(which, self._second, second_count)
+            merged.append(Op("where", (from_first, x, y), x.dtype, line))
+        if self._before.runs % 2:
+            # a run without a neighbour is padded
+            beyond = Op("logical_and", (self._is_single, Op("ge", (self._k, self._width), "bool")), "bool")
+            merged[0] = Op("where", (beyond, _last_of_all(dtype, self._r.down), merged[0]), dtype, line)
+        return merged
+
+    def _count_of_first(self) -> Expr:
+        """Return how many of the first ``k`` elements of the merge are from the first run, by bisection."""
+        line = self._r.node.line
+        count: Expr = Op("max", (_less(self._k, self._second_width), Num(0, "int64")), "int64")
+        limit = Op("min", (self._k, self._width), "int64")
+        for bit in reversed(range(self._before.width.bit_length())):
+            ahead = Op("add", (count, Num(1 << bit, "int64")), "int64", line)
+            takes = self._goes_first(_less(ahead, Num(1, "int64")), _less(self._k, ahead))
+            takes = Op("logical_and", (Op("le", (ahead, limit), "bool"), takes), "bool")
+            count = Op("where", (takes, ahead, count), "int64", line)
+        return count
+
+    def _goes_first(self, i: Expr, j: Expr) -> Expr:
         """Return whether element i of the first run precedes element j of the second."""
-        x, y = compute(read(0, first, i), wide(dtype)), compute(read(0, second, j), wide(dtype))
-        precedes = Op("ge" if r.down else "le", (x, y), "bool", line)
+        dtype, down = self._r.source_dtype, self._r.down
+        x = compute(self._read(0, self._first, i), wide(dtype))
+        y = compute(self._read(0, self._second, j), wide(dtype))
+        precedes = Op("ge" if down else "le", (x, y), "bool", self._r.node.line)
         if not is_float(dtype):
             return precedes
-        return Op("logical_or", (precedes, Op("isnan", (x if r.down else y,), "bool")), "bool")
+        return Op("logical_or", (precedes, Op("isnan", (x if down else y,), "bool")), "bool")
 
-    first_count: Expr = Op("max", (_less(k, of_second), Num(0, "int64")), "int64")
-    limit = Op("min", (k, most), "int64")
-    for bit in reversed(range(width.bit_length())):
-        ahead = Op("add", (first_count, Num(1 << bit, "int64")), "int64", line)
-        takes = goes_first(_less(ahead, Num(1, "int64")), _less(k, ahead))
-        takes = Op("logical_and", (Op("le", (ahead, limit), "bool"), takes), "bool")
-        first_count = Op("where", (takes, ahead, first_count), "int64", line)
-    second_count = _less(k, first_count)
-    first_has_more = Op("lt", (first_count, most), "bool")
-    from_first = Op("logical_and", (first_has_more, goes_first(first_count, second_count)), "bool")
-    from_first = Op("logical_or", (Op("ge", (second_count, of_second), "bool"), from_first), "bool")
-    merged: list[Expr] = []
-    for which in range(len(before.tensors)):
-        x, y = read(which, first, first_count), read(which, second, second_count)
-        merged.append(Op("where", (from_first, x, y), x.dtype, line))
-    if before.runs % 2:
-        # a run without a neighbour is padded
-        beyond = Op("logical_and", (is_single, Op("ge", (k, most), "bool")), "bool")
-        merged[0] = Op("where", (beyond, _last_of_all(dtype, r.down), merged[0]), dtype, line)
-    return merged
+    def _read(self, which: int, run: Expr, place: Expr) -> Expr:
+        """Return the value (0) or the position (1) at a place of a run."""
+        dim, last = self._r.dim, self._before.width - 1
+        inside = Op("max", (Op("min", (place, Num(last, "int64")), "int64"), Num(0, "int64")), "int64")
+        index = (*self._at[:dim], chosen(run), chosen(inside), *self._at[dim + 2 :])
+        return Leaf(self._before.tensors[which], index, "int32" if which else self._r.source_dtype)
 
 
 def _less(x: Expr, y: Expr) -> Expr:

@@ -59,8 +59,11 @@ def collapse(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> tu
                 "Let a person or a model write this sketch.",
             )
         forbidden |= clashing
-    rewritten = _apart(outputs, chains)
-    return collapse(rewritten, shapes) if rewritten is not None else _rewrite(outputs, shapes, chains)
+    rewritten = _with_least_places(outputs, chains)
+    if rewritten is not None:
+        return collapse(rewritten, shapes)
+    merging = _Merging(shapes, chains)
+    return share([merging.output(o) for o in outputs]), merging.layout
 
 
 def _in_several_views(accesses: list[_Access], chains: Chains) -> list[str]:
@@ -69,32 +72,32 @@ def _in_several_views(accesses: list[_Access], chains: Chains) -> list[str]:
     for access in accesses:
         view = tuple(extents.product(slot.extent) for slot in _merged_slots(access.slots, chains))
         views.setdefault(access.tensor, set()).add(view)
-    return [tensor for tensor, found in views.items() if len(found) > 1]
+    return [tensor for tensor, different in views.items() if len(different) > 1]
 
 
 #: an index beyond every position
 _NO_PLACE = (1 << 63) - 1
 
 
-def _apart(outputs: list[Output], chains: Chains) -> list[Output] | None:
+def _with_least_places(outputs: list[Output], chains: Chains) -> list[Output] | None:
     """Rewrite each argmax and argmin whose axes are not in memory order (a transposed view, several axes) as the
     smallest position of the best value. Return None if there is none."""
     memo: dict[int, tuple[Expr, Expr]] = {}
-    found = False
+    has_any = False
 
     def visit(e: Expr) -> Expr:
-        nonlocal found
+        nonlocal has_any
         if id(e) in memo:
             return memo[id(e)][1]
         rebuilt = e.rebuilt([visit(a) for a in e.operands]) if e.operands else e
         of_several = isinstance(rebuilt, Red) and rebuilt.kind in ("argmax", "argmin") and len(rebuilt.axes) > 1
         if isinstance(rebuilt, Red) and of_several and chains.get(rebuilt.axes[0]) != rebuilt.axes:
-            rebuilt, found = _least_place(rebuilt), True
+            rebuilt, has_any = _least_place(rebuilt), True
         memo[id(e)] = (e, rebuilt)
         return rebuilt
 
     result = [replace(o, expr=visit(o.expr)) for o in outputs]
-    return result if found else None
+    return result if has_any else None
 
 
 def _least_place(r: Red) -> Expr:
@@ -104,8 +107,8 @@ def _least_place(r: Red) -> Expr:
     floats = arg.dtype.startswith(("float", "bfloat"))
     if floats and arg.dtype not in ("float32", "float64"):
         arg = Op("cast", (arg,), "float32", line)
-    best = Red(r.kind.removeprefix("arg"), arg, r.over, arg.dtype, line)
-    here: Expr = Op("eq", (arg, best), "bool", line)
+    extreme = Red(r.kind.removeprefix("arg"), arg, r.over, arg.dtype, line)
+    here: Expr = Op("eq", (arg, extreme), "bool", line)
     if floats:
         here = Op("logical_or", (here, Op("isnan", (arg,), "bool", line)), "bool", line)
     place = Op("where", (here, row_major(Ix(r.axes)), Num(_NO_PLACE, "int64")), "int64", line)
@@ -190,11 +193,11 @@ def _neighbours(accesses: list[_Access]) -> tuple[dict[Axis, set[Axis | None]], 
     return after, before
 
 
-def _merged_slots(found: list[Slot], chains: Chains) -> list[Slot]:
+def _merged_slots(separate: list[Slot], chains: Chains) -> list[Slot]:
     """Return one slot for each chain in place of the slots of its axes."""
     inner = {axis for chain in chains.values() for axis in chain[1:]}
     result = []
-    for slot in found:
+    for slot in separate:
         leaves = slot.ix.leaves()
         if leaves and leaves[0] in inner:
             continue
@@ -211,47 +214,46 @@ def _looks_wrong(view: Sequence[Length], shape: tuple[Extent, ...]) -> bool:
     return len(view) == len(shape) and not all(extents.same(a, b) for a, b in zip(view, shape, strict=True))
 
 
-def _rewrite(
-    outputs: list[Output], shapes: dict[str, tuple[Extent, ...]], chains: Chains
-) -> tuple[list[Output], Layout]:
-    """Return the outputs with one axis in place of each chain, and the layout of their tensors."""
-    whole = {a: Axis(extents.times([x.extent for x in chain])) for a, chain in chains.items()}
-    inner = {axis for chain in chains.values() for axis in chain[1:]}
-    layout = Layout({}, {})
+class _Merging:
+    """Rewrites outputs with one axis in place of each chain, and notes the views in which tensors are then used."""
 
-    def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(whole.get(a, a) for a in given if a not in inner)
+    def __init__(self, shapes: dict[str, tuple[Extent, ...]], chains: Chains) -> None:
+        self.layout = Layout({}, {})
+        self._shapes, self._chains = shapes, chains
+        self._merged = {first: Axis(extents.times([a.extent for a in chain])) for first, chain in chains.items()}
+        self._inner = {axis for chain in chains.values() for axis in chain[1:]}
+        self._memo: dict[int, tuple[Expr, Expr]] = {}
 
-    def index(tensor: str, given: Index) -> Index:
-        view = _merged_slots(slots(given, shapes[tensor]), chains)
-        if _looks_wrong([s.extent for s in view], shapes[tensor]):
+    def output(self, o: Output) -> Output:
+        """Return an output over the merged axes."""
+        self.layout.dtypes[o.tensor] = o.dtype
+        return replace(o, index=self._index(o.tensor, o.index), expr=self._visit(o.expr))
+
+    def _axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(self._merged.get(a, a) for a in axes if a not in self._inner)
+
+    def _index(self, tensor: str, index: Index) -> Index:
+        view = _merged_slots(slots(index, self._shapes[tensor]), self._chains)
+        if _looks_wrong([s.extent for s in view], self._shapes[tensor]):
             view = [Slot(Ix(), 1), *view]
-        layout.views[tensor] = tuple(s.extent for s in view)
-        return tuple(s.ix.over(axes(s.ix.leaves())) for s in view)
+        self.layout.views[tensor] = tuple(s.extent for s in view)
+        return tuple(s.ix.over(self._axes(s.ix.leaves())) for s in view)
 
-    memo: dict[int, tuple[Expr, Expr]] = {}
-
-    def visit(e: Expr) -> Expr:
-        if id(e) in memo:
-            return memo[id(e)][1]
-        rebuilt = e.rebuilt([visit(a) for a in e.operands])
+    def _visit(self, e: Expr) -> Expr:
+        if id(e) in self._memo:
+            return self._memo[id(e)][1]
+        rebuilt = e.rebuilt([self._visit(a) for a in e.operands])
         if isinstance(rebuilt, Leaf):
-            rebuilt = replace(rebuilt, index=index(rebuilt.tensor, rebuilt.index))
-            layout.dtypes[rebuilt.tensor] = rebuilt.dtype
+            rebuilt = replace(rebuilt, index=self._index(rebuilt.tensor, rebuilt.index))
+            self.layout.dtypes[rebuilt.tensor] = rebuilt.dtype
         elif isinstance(rebuilt, Red):
-            rebuilt = replace(rebuilt, over=axes(rebuilt.axes))
+            rebuilt = replace(rebuilt, over=self._axes(rebuilt.axes))
         elif type(rebuilt) is Dot:
-            rebuilt = replace(rebuilt, over=_one(axes(rebuilt.axes)))
+            rebuilt = replace(rebuilt, over=_one(self._axes(rebuilt.axes)))
         elif isinstance(rebuilt, (Scan, Inner, Attend, Chain)) and not isinstance(rebuilt, Order):
             rebuilt = replace(rebuilt, over=rebuilt.over.leaves()[0])
-        memo[id(e)] = (e, rebuilt)
+        self._memo[id(e)] = (e, rebuilt)
         return rebuilt
-
-    result = []
-    for o in outputs:
-        layout.dtypes[o.tensor] = o.dtype
-        result.append(replace(o, index=index(o.tensor, o.index), expr=visit(o.expr)))
-    return share(result), layout
 
 
 def _one(axes: tuple[Axis, ...]) -> Axis:

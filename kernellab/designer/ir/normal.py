@@ -84,7 +84,7 @@ def share(outputs: list[Output]) -> list[Output]:
             memo[id(e)] = (e, visit(row_major(e.index)))
             return memo[id(e)][1]
         args = tuple(visit(a) for a in e.operands)
-        if (folded := _known(e, args)) is not None:
+        if (folded := _decided(e, args)) is not None:
             memo[id(e)] = (e, folded)
             return folded
         rebuilt = _on_leaves(e.rebuilt(args))
@@ -100,18 +100,18 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def _known(e: Expr, args: tuple[Expr, ...]) -> Expr | None:
+def _decided(e: Expr, args: tuple[Expr, ...]) -> Expr | None:
     """Return the selected branch of a ``where`` with identical branches or a constant condition, else None."""
     if not (isinstance(e, Op) and e.op == "where"):
         return None
-    holds = _truth(args[0])
+    holds = _fixed_truth(args[0])
     if args[1] is not args[2] and holds is None:
         return None
     chosen = args[2] if holds is False else args[1]
     return chosen if chosen.dtype == e.dtype else Op("cast", (chosen,), e.dtype, e.line)
 
 
-def _truth(e: Expr) -> bool | None:
+def _fixed_truth(e: Expr) -> bool | None:
     """Return the truth of a condition on constants; None for any other condition."""
     if not isinstance(e, Op):
         return None
@@ -120,7 +120,7 @@ def _truth(e: Expr) -> bool | None:
         return bool(_COMPARED[e.op](left, right))
     if e.op in ("logical_and", "logical_or"):
         absorbing = e.op == "logical_or"
-        sides = [_truth(a) for a in e.args]
+        sides = [_fixed_truth(a) for a in e.args]
         return absorbing if absorbing in sides else None if None in sides else not absorbing
     return None
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from kernellab.designer.ir.expr import Expr, Num, Op, Red
 
 
 def first_of(r: Red) -> Red | None:
     """Return the sum about whose mean ``r`` sums squares, or the maximum below which it sums exponentials."""
-    squares_about = mean_of_squares_about(r)
-    if squares_about is not None:
-        mean = squares_about[1]
-        assert isinstance(mean, Op)
-        total = mean.args[0]
+    centred = mean_of_squares_about(r)
+    if centred is not None:
+        total = centred.mean.args[0]
         return total if isinstance(total, Red) and total.over == r.over else None
     if r.kind != "sum" or not isinstance(r.arg, Op) or r.arg.op != "exp":
         return None
@@ -44,16 +43,23 @@ def held_finite(top: Expr) -> bool:
     return test.args[0].args[0] is top.args[2] and isinstance(infinity, Num) and infinity.value == math.inf
 
 
-def mean_of_squares_about(r: Red) -> tuple[Expr, Expr] | None:
-    """Return (x, mean) if ``r`` sums the squares of x about its own mean over the same axes; else None."""
+class Centred(NamedTuple):
+    """A value, and the mean that is subtracted from it."""
+
+    x: Expr
+    mean: Op
+
+
+def mean_of_squares_about(r: Red) -> Centred | None:
+    """Return x and its mean if ``r`` sums the squares of x about its own mean over the same axes; else None."""
     square = r.arg
     if r.kind != "sum" or not isinstance(square, Op) or square.op != "mul" or square.args[0] is not square.args[1]:
         return None
-    centred = square.args[0]
-    if not isinstance(centred, Op) or centred.op != "sub":
+    difference = square.args[0]
+    if not isinstance(difference, Op) or difference.op != "sub":
         return None
-    x, mean = centred.args
+    x, mean = difference.args
     if not isinstance(mean, Op) or mean.op != "div" or not isinstance(mean.args[0], Red):
         return None
     total = mean.args[0]
-    return (x, mean) if total.kind == "sum" and total.arg is x and set(total.axes) == set(r.axes) else None
+    return Centred(x, mean) if total.kind == "sum" and total.arg is x and set(total.axes) == set(r.axes) else None

@@ -30,20 +30,20 @@ def split_reductions(
         return memo[id(e)][1]
 
     def changed(e: Expr) -> Expr:
-        flagged = chunk_of.get(id(e))
-        about = mean_of_squares_about(e) if isinstance(e, Red) and flagged is not None and moments else None
-        if about is not None:
-            assert isinstance(e, Red) and flagged is not None
-            x, mean = (visit(a) for a in about)
-            return squares_of_parts(e, x, mean, flagged(e))
+        chunk = chunk_of.get(id(e))
+        if chunk is None:
+            return mapped(e, visit)
+        centred = mean_of_squares_about(e) if isinstance(e, Red) and moments else None
+        if isinstance(e, Red) and centred is not None:
+            return squares_of_parts(e, visit(centred.x), visit(centred.mean), chunk(e))
         rebuilt = mapped(e, visit)
-        if flagged is not None and isinstance(rebuilt, Attend):
-            return joined_rows(rebuilt, flagged(rebuilt))
-        if flagged is not None and isinstance(rebuilt, Red):
-            return two_steps(rebuilt, flagged(rebuilt))
-        if flagged is not None and isinstance(rebuilt, Scan):
+        if isinstance(rebuilt, Attend):
+            return joined_rows(rebuilt, chunk(rebuilt))
+        if isinstance(rebuilt, Red):
+            return two_steps(rebuilt, chunk(rebuilt))
+        if isinstance(rebuilt, Scan):
             total = Red(rebuilt.join, rebuilt.arg, rebuilt.axes, rebuilt.dtype, rebuilt.line)
-            total.chunk = flagged(total)
+            total.chunk = chunk(total)
             return replace(rebuilt, chunk=total.chunk, before=total)
         return rebuilt
 
