@@ -14,7 +14,7 @@ from kernellab.models.ledger import reported, tokens, usage_of
 from kernellab.records import Role, Route
 from kernellab.session.engine import decisions
 from kernellab.session.engine.driver import Decision
-from kernellab.session.record.records import Event
+from kernellab.session.record.events import Event
 from kernellab.session.record.state import State
 from kernellab.session.turn.briefing import analyse_brief, asked_role, brief_of
 from kernellab.session.turn.context import Bench

@@ -18,7 +18,7 @@ from kernellab.models import Budget
 from kernellab.models.exchanges import Exchange
 from kernellab.options.design import ABLATIONS, DesignCall, DesignOptions
 from kernellab.records import Role, Source
-from kernellab.session.record.records import Created
+from kernellab.session.record.events import Created
 from kernellab.verifier.remote import check as check_where
 
 if TYPE_CHECKING:

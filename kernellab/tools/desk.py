@@ -15,7 +15,7 @@ from kernellab.errors import KernellabError
 from kernellab.models import scrub
 from kernellab.models.exchanges import Step
 from kernellab.records import Author
-from kernellab.session.record.records import Note
+from kernellab.session.record.events import Note
 from kernellab.tools.tool import Context, Request, Result, Text, Tool, ToolError, call, failed, tools
 from kernellab.verifier.protocol.sanitize import shown
 

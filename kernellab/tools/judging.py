@@ -19,7 +19,7 @@ from kernellab.verifier.protocol.remedies import OWN_PART, remedy
 if TYPE_CHECKING:
     from kernellab.lens.records import Fact, Lens
     from kernellab.session import Turn
-    from kernellab.session.record.records import Created
+    from kernellab.session.record.events import Created
     from kernellab.target import Target
     from kernellab.task import Task
 

@@ -47,8 +47,9 @@ from kernellab.records import (
     Trust,
     Verdict,
 )
+from kernellab.session.record.events import Created, Event, Exchanged, TurnEnded, TurnStarted
 from kernellab.session.record.journal import Journal
-from kernellab.session.record.records import Created, Event, Exchanged, Turn, TurnEnded, TurnStarted
+from kernellab.session.record.records import Turn
 from kernellab.task import Task, load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases.cases import Case

@@ -24,7 +24,8 @@ from kernellab.memory.records import Kernel, Measured, Provenance, Purpose
 from kernellab.memory.stale import stale
 from kernellab.memory.transfer import carried, with_values
 from kernellab.records import Author, Role, Source, Stage, Timing, Trust, Verdict
-from kernellab.session.record.records import Created, Reminder, Turn
+from kernellab.session.record.events import Created
+from kernellab.session.record.records import Reminder, Turn
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.recalling import begun, learn, reminded, reward, starts

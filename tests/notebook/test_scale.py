@@ -27,18 +27,9 @@ from kernellab.records import (
     Verdict,
 )
 from kernellab.session import open_session
+from kernellab.session.record.events import Created, Event, StatusChanged, TargetFound, TurnEnded, TurnStarted
 from kernellab.session.record.journal import open_journal
-from kernellab.session.record.records import (
-    Created,
-    Event,
-    SessionStatus,
-    StatusChanged,
-    TargetFound,
-    Turn,
-    TurnEnded,
-    TurnStarted,
-    TurnState,
-)
+from kernellab.session.record.records import SessionStatus, Turn, TurnState
 from tests.waiting import until
 
 TURNS = 500

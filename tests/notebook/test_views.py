@@ -53,23 +53,19 @@ from kernellab.records import (
 from kernellab.records.counters import KernelCounters
 from kernellab.session.engine.comparing import Timed
 from kernellab.session.engine.decisions import tune
-from kernellab.session.record.records import (
+from kernellab.session.record.events import (
     ELSEWHERE,
     Compared,
     Created,
     Event,
     HeadMoved,
-    Question,
-    QuestionKind,
     RoleSet,
-    SessionStatus,
     StatusChanged,
     TargetFound,
-    Turn,
     TurnEnded,
     TurnStarted,
-    TurnState,
 )
+from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State, fold
 from kernellab.session.turn.sweeping import Sweep, SweepPoint
 from kernellab.target import Backend, Chip, Target

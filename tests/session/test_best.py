@@ -16,7 +16,8 @@ from kernellab.errors import VerifierError
 from kernellab.records import Author, Candidate, Comparison, Evidence, Role, Source, Stage, Timing, Verdict
 from kernellab.session.engine.engine import engine
 from kernellab.session.kernel import BestKernel
-from kernellab.session.record.records import Created, Event, Turn, TurnEnded, TurnState
+from kernellab.session.record.events import Created, Event, TurnEnded
+from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State, apply, fold
 from kernellab.session.record.view import best_figures, turn_line
 from kernellab.session.turn import refuting, verifying

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kernellab.records import Author, Environment, Role, Stage, Timing, Verdict
 from kernellab.session.record.bounds import Bounds
-from kernellab.session.record.records import Created, Event, Turn, TurnEnded, TurnState
+from kernellab.session.record.events import Created, Event, TurnEnded
+from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import fold
 from kernellab.target import Backend, Chip, Target
 

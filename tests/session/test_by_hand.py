@@ -386,7 +386,7 @@ def test_five_hundred_turns_stay_quick_to_fold_and_to_show(begin: Begin, tmp_pat
 
 
 def _begun_and_ended(turn: Any) -> list[Any]:
-    from kernellab.session.record.records import TurnEnded, TurnStarted
+    from kernellab.session.record.events import TurnEnded, TurnStarted
 
     return [TurnStarted(turn=turn.model_copy(update={"state": TurnState.RUNNING})), TurnEnded(turn=turn)]
 

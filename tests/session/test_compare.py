@@ -16,7 +16,8 @@ from kernellab.records import Comparison, Ranking, Role, Stage, Timing
 from kernellab.session import Session, SessionStatus, design
 from kernellab.session.compare import paired_ratios
 from kernellab.session.engine.driver import Driver
-from kernellab.session.record.records import Compared, Turn
+from kernellab.session.record.events import Compared
+from kernellab.session.record.records import Turn
 from kernellab.session.record.state import apply
 from kernellab.session.turn.sweeping import Sweep, SweepPoint, chosen
 

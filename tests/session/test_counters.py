@@ -16,7 +16,7 @@ from kernellab.errors import SessionError
 from kernellab.lens.counters import read
 from kernellab.records import Candidate, RouteKind, Stage, Timing, Verdict
 from kernellab.session import design
-from kernellab.session.record.records import Created
+from kernellab.session.record.events import Created
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.verifying import _with_counters
 from tests.agents.test_model_prompts import GATE, GPU, NORM, NORM_SKETCH, knowledge

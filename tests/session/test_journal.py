@@ -13,8 +13,9 @@ import pytest
 
 from kernellab.errors import JournalError, SessionError
 from kernellab.records import Author, Role
+from kernellab.session.record.events import Created, HeadMoved, NoteAdded, TurnStarted
 from kernellab.session.record.journal import Journal, find_workspace, on_network
-from kernellab.session.record.records import Created, HeadMoved, NoteAdded, Turn, TurnStarted
+from kernellab.session.record.records import Turn
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from kernellab.models import write_replay
 from kernellab.models.exchanges import Finish
 from kernellab.records import Author, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
+from kernellab.session.record.events import Created
 from kernellab.session.record.journal import Journal
-from kernellab.session.record.records import Created
 from kernellab.session.record.state import State
 from kernellab.session.record.view import turn_line
 from kernellab.session.turn.briefing import improvers

@@ -21,8 +21,8 @@ from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.errors import JournalError
 from kernellab.records import Author, Role
 from kernellab.session import SessionStatus, TurnState, open_session, sessions
+from kernellab.session.record.events import CUT_OFF, ELSEWHERE
 from kernellab.session.record.journal import Journal
-from kernellab.session.record.records import CUT_OFF, ELSEWHERE
 from kernellab.tools import Context, call
 from kernellab.tools.sessions import SessionResult
 

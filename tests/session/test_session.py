@@ -17,7 +17,7 @@ from session_parts import BAD_SKETCH, SKETCH, TASK, WRONG_SKETCH, Begin, Clumsy,
 from kernellab.errors import SessionError, TargetError, TaskError
 from kernellab.records import Author, Evidence, Role, RouteKind, Source, Stage, Verdict
 from kernellab.session import DesignRequest, QuestionKind, Session, SessionStatus, TurnState, design, open_session
-from kernellab.session.record.records import Created
+from kernellab.session.record.events import Created
 from kernellab.verifier import Verifier
 
 #: everything is checked, little time is spent on timing

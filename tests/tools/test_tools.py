@@ -37,7 +37,7 @@ from kernellab.models.tokens import estimate
 from kernellab.records import Author, Comparison, Evidence, Role, Stage, StageResult, StageState, Timing, Verdict
 from kernellab.session import Session, design, open_session
 from kernellab.session.engine.engine import engine
-from kernellab.session.record.records import Note
+from kernellab.session.record.events import Note
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.task import load_task

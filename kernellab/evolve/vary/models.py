@@ -23,7 +23,7 @@ from kernellab.models import Budget, Talk, added, open_model
 from kernellab.models.exchanges import Exchange, Step, Usage
 from kernellab.models.settings import ModelSettings
 from kernellab.records import Candidate, Role, Route, RouteFact, RouteKind
-from kernellab.session.record.records import Note
+from kernellab.session.record.events import Note
 from kernellab.session.turn.context import Channel, with_tools
 from kernellab.target import Target
 from kernellab.task import Task

@@ -12,7 +12,8 @@ from kernellab.errors import SessionError
 from kernellab.records import Verdict
 from kernellab.session.compare import MOST_PAIRED, passed_source
 from kernellab.session.engine.engine import Engine
-from kernellab.session.record.records import Compared, Event, Paired, SessionStatus
+from kernellab.session.record.events import Compared, Event, Paired
+from kernellab.session.record.records import SessionStatus
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.sweeping import at_sizes, check_sizes

@@ -17,8 +17,7 @@ from kernellab.records import Author, Candidate, Role, Route, RouteKind, Source
 from kernellab.session.edits import edited
 from kernellab.session.engine.approval import START, Stops
 from kernellab.session.engine.steps import NO_BUDGET, Ask, failed_for_a_person, next_action
-from kernellab.session.record.held import Held, held
-from kernellab.session.record.records import (
+from kernellab.session.record.events import (
     ApprovalSet,
     Approved,
     BudgetSet,
@@ -27,17 +26,14 @@ from kernellab.session.record.records import (
     NoteAdded,
     NoteRemoved,
     Permitted,
-    Question,
-    QuestionKind,
     RoleSet,
-    SessionStatus,
     StatusChanged,
-    Turn,
     TurnEnded,
     TurnStarted,
-    TurnState,
     Undone,
 )
+from kernellab.session.record.held import Held, held
+from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State, apply
 from kernellab.sketch.syntax.pins import Kept, check_pins, line_of_pin, pinned_lines, replaced, set_pin
 from kernellab.target import Backend

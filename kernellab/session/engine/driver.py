@@ -28,8 +28,7 @@ from kernellab.session.engine.engine import Engine
 from kernellab.session.engine.running import Running
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.memory_export import at_end
-from kernellab.session.record.journal import Journal
-from kernellab.session.record.records import (
+from kernellab.session.record.events import (
     CUT_OFF,
     ELSEWHERE,
     BudgetSet,
@@ -37,17 +36,15 @@ from kernellab.session.record.records import (
     Exchanged,
     HeadMoved,
     Permitted,
-    QuestionKind,
-    SessionStatus,
     StatusChanged,
     Stepped,
     TargetFound,
-    Turn,
     TurnEnded,
     TurnStarted,
-    TurnState,
     Undone,
 )
+from kernellab.session.record.journal import Journal
+from kernellab.session.record.records import QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State, apply, fold
 from kernellab.session.turn.context import Bench, Channel
 from kernellab.session.turn.execute import author_of, fault_of, perform, repinned

@@ -13,7 +13,7 @@ from kernellab.content import WORKSPACE
 from kernellab.content import find_workspace as find_workspace
 from kernellab.errors import JournalError
 from kernellab.journal import FILE, LEASE_SECONDS, JournalFile, on_network
-from kernellab.session.record.records import EVENT, Event
+from kernellab.session.record.events import EVENT, Event
 
 FOLDER = WORKSPACE
 

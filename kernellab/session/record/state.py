@@ -22,8 +22,7 @@ from kernellab.records import (
     Verdict,
 )
 from kernellab.session.record.bounds import Bounds
-from kernellab.session.record.pooling import pooled
-from kernellab.session.record.records import (
+from kernellab.session.record.events import (
     CUT_OFF,
     ELSEWHERE,
     ApprovalSet,
@@ -39,19 +38,16 @@ from kernellab.session.record.records import (
     NoteRemoved,
     Paired,
     Permitted,
-    Question,
-    QuestionKind,
     RoleSet,
-    SessionStatus,
     StatusChanged,
     Stepped,
     TargetFound,
-    Turn,
     TurnEnded,
     TurnStarted,
-    TurnState,
     Undone,
 )
+from kernellab.session.record.pooling import pooled
+from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.target import Chip, Target
 
 

@@ -29,7 +29,7 @@ from kernellab.models import (
 from kernellab.models.exchanges import Exchange, Finish, Step, Usage
 from kernellab.records import Role, Source, StageResult
 from kernellab.session.config import model_settings
-from kernellab.session.record.records import Created, Note, TargetFound
+from kernellab.session.record.events import Created, Note, TargetFound
 from kernellab.task import Task, TaskFlag, load_task
 
 if TYPE_CHECKING:
