@@ -58,9 +58,9 @@ from kernellab.export.exportable import VerifiedKernel
 from kernellab.export.runtime.guards import ShapeClass
 from kernellab.records import Author, Role, Source, Stage, Timing, Verdict
 from kernellab.session.record.events import Compared, Created, TurnEnded, TurnStarted
+from kernellab.session.record.fold import fold
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import Turn, TurnState
-from kernellab.session.record.state import fold
 from kernellab.target import Backend
 from kernellab.task import Task, load_task
 

@@ -400,7 +400,7 @@ def same_code(number: int) -> str:
 def _verified(state: RunState, event: Verified) -> None:
     chip = event.verdict.environment.chip
     bounds_before = state.bounds.get(chip, Bounds())
-    state.bounds[chip], updated = bounds_before.met(event.number, event.verdict, state.verdicts.items())
+    state.bounds[chip], updated = bounds_before.with_verdict(event.number, event.verdict, state.verdicts.items())
     state.verdicts.update(updated)
     (state._clean.add if _is_clean(state, event) else state._clean.discard)(event.number)
     verdict, figure = event.verdict, event.verdict.against("eager")

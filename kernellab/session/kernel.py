@@ -17,7 +17,7 @@ from kernellab.dsls.interpreter import correct_interpreter
 from kernellab.errors import KernellabError, SessionError
 from kernellab.export.exportable import repeatable
 from kernellab.records import Author, Source, Verdict
-from kernellab.session.record.state import Best
+from kernellab.session.record.standings import Best
 from kernellab.target import Backend
 from kernellab.task import Arg, Task
 

@@ -87,16 +87,12 @@ class Account:
         those of :class:`kernellab.models.Ledger`.
         """
         with self._lock:
-            for turn, exchanges in state.said.items():
+            for turn, exchanges in state.exchanges_by_turn.items():
                 for exchange in exchanges[self._counted.get(turn, 0) :]:
                     self._ledger.add(turn, exchange)
                 self._counted[turn] = len(exchanges)
             totals = self._ledger.as_dict()
-        warning = max(
-            (exchange.warning for exchanges_of_turn in state.said.values() for exchange in exchanges_of_turn),
-            key=len,
-            default="",
-        )
+        warning = max((exchange.warning for exchange in state.exchanges()), key=len, default="")
         spent = self._bench.budget.spent()
         text = ". ".join(filter(None, (ledger_line(totals), warning)))
         return {**totals, "budget": state.budget, "spent": spent, "warning": warning, "text": text}

@@ -40,8 +40,7 @@ def kernels(state: State, task: Task, graph: Graph) -> Iterator[Kernel]:
         return
     hashes: set[str] = set()
     for turn in reversed(list(state.turns.values())):
-        code_turn = _made(state, turn)
-        verdict = turn.verdict
+        code_turn, verdict = state.source_turn(turn.parent), turn.verdict
         if code_turn is None or code_turn.candidate is None or verdict is None or not is_worth(verdict):
             continue
         source = without_headers(code_turn.candidate.source)
@@ -62,7 +61,7 @@ def failures(state: State, graph: Graph) -> Iterator[Failure]:
         return
     form, family = canonical(graph), family_of(graph).value
     for turn in state.turns.values():
-        code_turn, verdict = _made(state, turn), turn.verdict
+        code_turn, verdict = state.source_turn(turn.parent), turn.verdict
         if code_turn is None or code_turn.candidate is None or verdict is None or verdict.passed:
             continue
         cure = _cure(state, turn)
@@ -188,28 +187,21 @@ def is_worth(verdict: Verdict) -> bool:
     return verdict.passed and verdict.trust in _LEAST_TRUST and verdict.time is not None
 
 
-def _made(state: State, turn: Turn) -> Turn | None:
-    """The turn whose candidate ``turn`` judged."""
-    if turn.verdict is None:
-        return None
-    return next((ancestor for ancestor in state.up(turn.parent) if ancestor.candidate is not None), None)
-
-
 def _cure(state: State, failed: Turn) -> tuple[Source, Verdict] | None:
     """Return the first kernel below ``failed`` that passed, with its verdict."""
     for turn in state.turns.values():
         if turn.verdict is None or not is_worth(turn.verdict) or turn.number <= failed.number:
             continue
         if any(ancestor.id == failed.id for ancestor in state.up(turn.parent)):
-            code_turn = _made(state, turn)
+            code_turn = state.source_turn(turn.parent)
             if code_turn is not None and code_turn.candidate is not None:
                 return code_turn.candidate.source, turn.verdict
     return None
 
 
-def _rationale(state: State, made: Turn) -> str:
+def _rationale(state: State, code_turn: Turn) -> str:
     """The reason for the kernel's design, in the Designer's words."""
-    return next((turn.rationale for turn in state.up(made.id) if turn.sketch is not None and turn.rationale), "")
+    return next((turn.rationale for turn in state.up(code_turn.id) if turn.sketch is not None and turn.rationale), "")
 
 
 def _provenance(state: State, turn: Turn) -> Provenance:

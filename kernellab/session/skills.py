@@ -11,10 +11,12 @@ from collections.abc import Iterator
 
 from kernellab.lowering.headers import without_headers
 from kernellab.memory.records import Provenance, Skill
-from kernellab.records import Comparison, Source
+from kernellab.records import Source
 from kernellab.session.record.records import Turn
+from kernellab.session.record.standings import Ratio
 from kernellab.session.record.state import State
 
+#: Most characters of a note's change and of its advice, which prompts repeat; chosen, not measured.
 _MOST_CHANGE = 1200
 _MOST_ADVICE = 300
 
@@ -23,20 +25,21 @@ def proposals(state: State, family: str) -> Iterator[Skill]:
     """Yield a note for each verified candidate that is certainly faster than the verified one before it on its line."""
     if state.target is None:
         return
-    for turn in state.turns.values():
-        pair = _pair(state, turn)
-        if pair is None:
+    for after in state.turns.values():
+        before = _passed_before(state, after)
+        if before is None:
             continue
-        turn_before, turn_after = pair
-        old, new = _eager(turn_before), _eager(turn_after)
+        old, new = _speedup(before), _speedup(after)
+        earlier, later = state.source_turn(before.parent), state.source_turn(after.parent)
         if old is None or new is None or new.low <= old.high:
             continue
-        later, earlier = _made(state, turn_after), _made(state, turn_before)
         if later is None or earlier is None or later.candidate is None or earlier.candidate is None:
             continue
+        gain = new.over(old)
         yield Skill(
-            advice=advice(_said(state, turn_after)), change=change(earlier.candidate.source, later.candidate.source),
-            ratio=new.speedup / old.speedup, low=new.low / old.high, high=new.high / old.low,
+            advice=advice(_rationale(state, after)),
+            change=change(earlier.candidate.source, later.candidate.source),
+            ratio=gain.speedup, low=gain.low, high=gain.high,
             operator_class=family, dsl=state.target.dsl, chip=state.target.chip,
             before=f"{state.id}/{earlier.id}", after=f"{state.id}/{later.id}",
             provenance=Provenance(origin="session", place=state.id, turn=later.id, author=later.author.value),
@@ -60,31 +63,27 @@ def change(before: Source, after: Source, most: int = _MOST_CHANGE) -> str:
     return "\n".join(lines)[:most]
 
 
-def _pair(state: State, turn: Turn) -> tuple[Turn, Turn] | None:
-    """The last passed verification above ``turn``, and ``turn``; None unless both passed."""
+def _passed_before(state: State, turn: Turn) -> Turn | None:
+    """The last passed verification above ``turn``, which passed too; None without one."""
     if turn.verdict is None or not turn.verdict.passed or turn.reused is not None:
         return None
-    passed_turns = (t for t in state.up(turn.parent) if t.verdict is not None and t.verdict.passed)
-    passed_before = next(passed_turns, None)
-    return None if passed_before is None else (passed_before, turn)
+    return next((t for t in state.up(turn.parent) if t.verdict is not None and t.verdict.passed), None)
 
 
-def _eager(turn: Turn) -> Comparison | None:
-    return turn.verdict.against("eager") if turn.verdict is not None else None
+def _speedup(turn: Turn) -> Ratio | None:
+    """The speedup of the kernel that the turn verified over eager."""
+    eager = turn.verdict.against("eager") if turn.verdict is not None else None
+    return Ratio.of(eager) if eager is not None else None
 
 
-def _made(state: State, turn: Turn) -> Turn | None:
-    return next((t for t in state.up(turn.parent) if t.candidate is not None), None)
-
-
-def _said(state: State, turn: Turn) -> str:
+def _rationale(state: State, turn: Turn) -> str:
     """The rationale of the role that made the change: the Coder, otherwise the Designer, back to the last verdict."""
     for ancestor in state.up(turn.parent):
         if ancestor.verdict is not None:
             break
         if ancestor.rationale and ancestor.author.value != "rules":
             return ancestor.rationale
-    code_turn = _made(state, turn)
+    code_turn = state.source_turn(turn.parent)
     return code_turn.rationale if code_turn else ""
 
 

@@ -21,8 +21,9 @@ from kernellab.session.config import check_model, defaults
 from kernellab.session.engine.approval import Stops, policy_of
 from kernellab.session.engine.engine import engine
 from kernellab.session.record.events import Created, Exchanged
+from kernellab.session.record.fold import fold
 from kernellab.session.record.journal import Journal, find_workspace, open_journal
-from kernellab.session.record.state import State, fold
+from kernellab.session.record.state import State
 from kernellab.session.request import DesignRequest
 from kernellab.session.session import Session
 from kernellab.session.turn.context import Bench

@@ -205,7 +205,7 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     return SessionResult(
         summary=" ".join(filter(None, (outcome, f"{session.name}: {state.status_words}.", reason, holds))),
         name=session.name, head=onto.number if onto is not None else None, kept=list(now.lines),
-        notes={role.value: list(state.told(role)) for role, notes in state.notes.items() if notes},
+        notes={role.value: list(state.notes_for(role)) for role, notes in state.notes.items() if notes},
         next="It still works: ask session_state again."
         if session.status is SessionStatus.RUNNING or state.elsewhere
         else f"turn_detail shows a turn's sketch, source or verdict. {MATERIAL}",

@@ -28,7 +28,7 @@ from kernellab.export.runtime.recording import Recording, Refused, Step, Unavail
 from kernellab.model_integration import install, profile, uninstall
 from kernellab.records import Author, Candidate, Source, Verdict
 from kernellab.session.kernel import BestKernel
-from kernellab.session.record.state import Best
+from kernellab.session.record.standings import Best
 from kernellab.target import Backend
 from kernellab.task import load_task
 

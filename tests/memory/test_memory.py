@@ -19,8 +19,9 @@ from kernellab.memory.records import Kernel, Purpose
 from kernellab.memory.retrieval import Query
 from kernellab.records import Source, Trust
 from kernellab.session.memory_export import failures, kernels
+from kernellab.session.record.fold import fold
 from kernellab.session.record.journal import Journal
-from kernellab.session.record.state import State, fold
+from kernellab.session.record.state import State
 from kernellab.task import Task, load_task
 from tests.session import freeze
 

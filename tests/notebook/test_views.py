@@ -65,8 +65,9 @@ from kernellab.session.record.events import (
     TurnEnded,
     TurnStarted,
 )
+from kernellab.session.record.fold import fold
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
-from kernellab.session.record.state import State, fold
+from kernellab.session.record.state import State
 from kernellab.session.turn.sweeping import Sweep, SweepPoint
 from kernellab.target import Backend, Chip, Target
 

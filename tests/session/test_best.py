@@ -17,8 +17,9 @@ from kernellab.records import Author, Candidate, Comparison, Evidence, Role, Sou
 from kernellab.session.engine.engine import engine
 from kernellab.session.kernel import BestKernel
 from kernellab.session.record.events import Created, Event, TurnEnded
+from kernellab.session.record.fold import apply, fold
 from kernellab.session.record.records import Turn, TurnState
-from kernellab.session.record.state import State, apply, fold
+from kernellab.session.record.state import State
 from kernellab.session.record.view import best_figures, turn_line
 from kernellab.session.turn import refuting, verifying
 from kernellab.session.turn.context import Bench, Channel

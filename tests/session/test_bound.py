@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from kernellab.records import Author, Environment, Role, Stage, Timing, Verdict
 from kernellab.session.record.bounds import Bounds
 from kernellab.session.record.events import Created, Event, TurnEnded
+from kernellab.session.record.fold import fold
 from kernellab.session.record.records import Turn, TurnState
-from kernellab.session.record.state import fold
 from kernellab.target import Backend, Chip, Target
 
 
@@ -19,9 +19,9 @@ def verdict(bound: float | None, ms: float = 4.0) -> Verdict:
 
 def bound_of(*verdicts: Verdict) -> float | None:
     bounds = Bounds()
-    for one in verdicts:
-        bounds = bounds.seen(one)
-    return bounds.ms
+    for number, one in enumerate(verdicts):
+        bounds, _ = bounds.with_verdict(number, one, ())
+    return bounds.reported.ms if bounds.reported is not None else None
 
 
 def test_the_first_bound_is_held_while_no_kernel_beats_it() -> None:
@@ -42,11 +42,11 @@ def test_held_verdicts_are_looked_at_only_where_the_bound_changes() -> None:
         looked.append(True)
         yield 1, verdict(2.0)
 
-    first, said = Bounds().met(1, verdict(2.0), held())
+    first, said = Bounds().with_verdict(1, verdict(2.0), held())
     assert looked == [True] and said[1].sol_ms == 2.0
-    second, said = first.met(2, verdict(2.4), held())
+    second, said = first.with_verdict(2, verdict(2.4), held())
     assert looked == [True] and {n: v.sol_ms for n, v in said.items()} == {2: 2.0}
-    _, said = second.met(3, verdict(1.5, ms=1.6), held())
+    _, said = second.with_verdict(3, verdict(1.5, ms=1.6), held())
     assert looked == [True, True] and {n: v.sol_ms for n, v in said.items()} == {1: 1.5, 3: 1.5}
 
 

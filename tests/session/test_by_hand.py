@@ -358,7 +358,7 @@ def test_a_second_look_from_the_journal_shows_the_same_tree_and_goes_on(begin: B
 
 
 def test_five_hundred_turns_stay_quick_to_fold_and_to_show(begin: Begin, tmp_path: Path) -> None:
-    from kernellab.session.record.state import apply, fold
+    from kernellab.session.record.fold import apply, fold
     from kernellab.session.record.view import Dumps, as_dict
 
     session = begin()

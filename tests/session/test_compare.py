@@ -17,8 +17,8 @@ from kernellab.session import Session, SessionStatus, design
 from kernellab.session.compare import paired_ratios
 from kernellab.session.engine.driver import Driver
 from kernellab.session.record.events import Compared
+from kernellab.session.record.fold import apply
 from kernellab.session.record.records import Turn
-from kernellab.session.record.state import apply
 from kernellab.session.turn.sweeping import Sweep, SweepPoint, chosen
 
 QUICK = {"budget": 0.2}

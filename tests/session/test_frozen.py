@@ -19,8 +19,9 @@ from kernellab.models.exchanges import Finish, Usage
 from kernellab.models.replay import ReplayModel
 from kernellab.records import Author, GateState, Role, RouteKind, Stage, StageState, Trust
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, importing, open_session, sessions
+from kernellab.session.record.fold import fold
 from kernellab.session.record.journal import Journal
-from kernellab.session.record.state import State, fold
+from kernellab.session.record.state import State
 from kernellab.session.record.trajectories import in_form, rows, write_trajectories
 from tests.session import freeze
 from tests.session.session_parts import SKETCH
@@ -79,7 +80,7 @@ def test_every_frozen_session_is_folded_to_what_it_was(states: dict[str, State])
 
 def test_a_persons_decisions_are_kept(states: dict[str, State]) -> None:
     state = states[ROWS]
-    assert state.told(Role.DESIGNER) == ("Rows are short.",)
+    assert state.notes_for(Role.DESIGNER) == ("Rows are short.",)
     assert (state.budget, state.approval, state.created.budget) == ("minutes=60", "routing", "minutes=30")
     assert (state.roles[Role.CONDUCTOR], state.created.roles[Role.CONDUCTOR]) == ("human", "rules")
     parents = [turn.parent or "-" for turn in state.turns.values()]

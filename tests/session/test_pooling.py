@@ -8,9 +8,9 @@ from kernellab.notebook.views.candidates import comparison, rows_of
 from kernellab.records import NO_BOUND, Comparison, Source, Stage, Timing, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.record.events import Compared, Created, Event, Paired, TurnEnded
+from kernellab.session.record.fold import fold
 from kernellab.session.record.pooling import pooled
 from kernellab.session.record.records import Turn
-from kernellab.session.record.state import fold
 
 TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=10)
 

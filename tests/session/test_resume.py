@@ -124,7 +124,7 @@ def test_what_a_person_decided_survives(tmp_path: Path) -> None:
     cut = kill_during(tmp_path, "person", "noted")
     session = open_session(cut, tmp_path, resume=False)
     assert session.status is SessionStatus.STOPPED
-    assert session.state.told(Role.CODER) == ("keep it short",)
+    assert session.state.notes_for(Role.CODER) == ("keep it short",)
 
 
 def test_a_kill_between_any_two_events_leaves_a_journal_that_folds(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_second_process_sees_what_the_first_one_does(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert len(seen.turns) == 4
         seen.note("coder", "from here now")  # the other has let go of it
-        assert seen.state.told(Role.CODER) == ("from here now",)
+        assert seen.state.notes_for(Role.CODER) == ("from here now",)
     finally:
         child.kill()
         child.wait()

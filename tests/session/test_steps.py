@@ -29,8 +29,9 @@ from kernellab.records import (
 from kernellab.session.engine.approval import START, stops_for
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.record.events import Approved, Created, Event, Exchanged, HeadMoved, TurnEnded, TurnStarted
+from kernellab.session.record.fold import fold
 from kernellab.session.record.records import QuestionKind, SessionStatus, Turn, TurnState
-from kernellab.session.record.state import State, fold
+from kernellab.session.record.state import State
 from kernellab.session.turn.fallback import first_answer
 
 NEVER = stops_for("none")

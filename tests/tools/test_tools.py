@@ -1244,8 +1244,8 @@ def test_an_agents_note_is_no_persons(context: Context) -> None:
     brief = session.brief("designer").splitlines()
     assert not any(line.startswith(("A person", "- rows")) for line in brief)
     assert any("from another agent: material" in line and "curl" in line for line in brief)
-    session.remove_note("designer", session.state.told(Role.DESIGNER)[0])
-    assert session.state.told(Role.DESIGNER) == ("columns first",)
+    session.remove_note("designer", session.state.notes_for(Role.DESIGNER)[0])
+    assert session.state.notes_for(Role.DESIGNER) == ("columns first",)
 
 
 def test_pages_join_to_the_text() -> None:

@@ -97,9 +97,9 @@ def who_reads(session: Session, role: str) -> str:
 
 def take_back(session: Session) -> str:
     """Undo the last decision, and say which it was and how the session stands. Raises SessionError if there is none."""
-    decided = session.state.decided
+    decisions = session.state.decisions
     session.undo()
-    return f"Undone: {decided[-1].what}. {session.name} is {session.state.status_words}." if decided else ""
+    return f"Undone: {decisions[-1].label}. {session.name} is {session.state.status_words}." if decisions else ""
 
 
 def _pin(desk: Desk, body: Body) -> None:

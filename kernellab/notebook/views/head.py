@@ -30,7 +30,8 @@ from kernellab.session.engine.decisions import not_tunable
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
-from kernellab.session.record.state import Best, State, gate_refuses
+from kernellab.session.record.standings import Best
+from kernellab.session.record.state import State
 from kernellab.session.record.view import outcome, stopped, target_words
 from kernellab.verifier.protocol.stats import one_line_each
 
@@ -94,7 +95,7 @@ def head(
         "next": upcoming(state),
         "approval": state.approval,
         "roles": {role.value: state.roles.get(role, "rules") for role in played(state)},
-        "notes": {role.value: list(state.told(role)) for role, notes in state.notes.items() if notes},
+        "notes": {role.value: list(state.notes_for(role)) for role, notes in state.notes.items() if notes},
         "role_choices": {role.value: choices(state.roles.get(role, "rules")) for role in played(state)},
         "can": can(state),
         "card": card(state, looked_at(state, shown)),
@@ -185,7 +186,7 @@ def can(state: State) -> dict[Button, bool]:
         "run": goes_on,
         "pause": state.status is SessionStatus.RUNNING,
         "fork": bool(state.turns),
-        "undo": bool(state.decided),
+        "undo": bool(state.decisions),
         "stop": not state.status.ended,
         "approve": state.status is SessionStatus.WAITING and state.question is not None,
         "edit": bool(state.turns) or state.status is SessionStatus.WAITING,
@@ -247,7 +248,7 @@ def card(state: State, at: str | None) -> Card | None:
 def _proposes(state: State, route: Route) -> str:
     """What a person whose sketch was refused has to know first is that, not where it would go next."""
     written = state.sketch_turn() if route.to is RouteKind.DESIGNER else None
-    if written is not None and written.author is Author.HUMAN and gate_refuses(written):
+    if written is not None and written.author is Author.HUMAN and written.is_sketch_refused:
         return "Your sketch is wrong."
     return f"The Conductor proposes: {route.to.value}."
 

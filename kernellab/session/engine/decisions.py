@@ -32,9 +32,10 @@ from kernellab.session.record.events import (
     TurnStarted,
     Undone,
 )
+from kernellab.session.record.fold import apply
 from kernellab.session.record.held import Held, held
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
-from kernellab.session.record.state import State, apply
+from kernellab.session.record.state import State
 from kernellab.sketch.syntax.pins import Kept, check_pins, line_of_pin, pinned_lines, replaced, set_pin
 from kernellab.target import Backend
 
@@ -136,15 +137,15 @@ def fork(state: State, turn: int | str, author: Author = Author.HUMAN) -> list[E
 def undo(state: State) -> list[Event]:
     """Revert the last approval, edit, pin, redirection or fork: the session repeats its question, or pauses. The turns
     that followed stay in the tree."""
-    if not state.decided:
+    if not state.decisions:
         raise SessionError(
             "There is no decision to undo.", "Approvals, edits, pins, redirections and forks can be undone."
         )
-    last = state.decided[-1]
-    reason = f"You undid {last.what}: edit, redirect, or run."
+    last = state.decisions[-1]
+    reason = f"You undid {last.label}: edit, redirect, or run."
     status = StatusChanged(status=SessionStatus.PAUSED, reason=reason)
     if last.ended is not None:
-        status = StatusChanged(status=last.ended.status, reason=f"You undid {last.what}. {last.ended.reason}".strip())
+        status = StatusChanged(status=last.ended.status, reason=f"You undid {last.label}. {last.ended.reason}".strip())
     elif last.question is not None:
         status = StatusChanged(status=SessionStatus.WAITING, reason=last.question.text, question=last.question)
     return [*_overtaken(state), Undone(), status]
@@ -388,7 +389,7 @@ def remove_note(state: State, role: Role, text: str) -> list[Event]:
     """Remove a note by its text. Raises SessionError if the role does not have it."""
     note = next((n for n in state.notes.get(role, ()) if str(n) == text), None)
     if note is None:
-        raise SessionError(f"The {role.value} has no such note.", "state.told(role) has its notes.")
+        raise SessionError(f"The {role.value} has no such note.", "state.notes_for(role) has its notes.")
     return [NoteRemoved(role=role, text=note.text, author=note.author)]
 
 

@@ -43,9 +43,10 @@ from kernellab.session.record.events import (
     TurnStarted,
     Undone,
 )
+from kernellab.session.record.fold import apply, fold
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import QuestionKind, SessionStatus, Turn, TurnState
-from kernellab.session.record.state import State, apply, fold
+from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench, Channel
 from kernellab.session.turn.execute import author_of, fault_of, perform, repinned
 

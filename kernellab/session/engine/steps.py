@@ -8,7 +8,7 @@ from typing import Union
 from kernellab.records import Author, Role, Route, RouteKind
 from kernellab.session.engine.approval import START, Stops, too_costly
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
-from kernellab.session.record.state import State, gate_refuses
+from kernellab.session.record.state import State
 
 HUMAN = "human"
 
@@ -79,7 +79,7 @@ def failed_for_a_person(turn: Turn) -> bool:
 
 def _after(head: Turn) -> Role:
     if head.role is Role.DESIGNER:
-        return Role.CONDUCTOR if gate_refuses(head) else Role.CODER
+        return Role.CONDUCTOR if head.is_sketch_refused else Role.CODER
     if head.role is Role.CODER:
         return Role.CONDUCTOR if head.state is TurnState.FAILED else Role.VERIFIER
     return Role.CONDUCTOR

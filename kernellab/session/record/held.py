@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernellab.records import Author
 from kernellab.session.record.records import Turn
-from kernellab.session.record.state import State, breaches
+from kernellab.session.record.state import State
 from kernellab.sketch.syntax.pins import Kept
 
 
@@ -48,7 +48,7 @@ def held(state: State, to: str | None) -> Held:
         if turn.only_pins and now is not None:
             kept, seen = kept.marked(seen, now).taking(turn.sketch, turn.taken), now
             # pins in a sketch that was refused make it no other sketch
-            standing = standing if _breaks(turn) else turn
+            standing = standing if turn.breaches else turn
             continue
         standing = turn
         if now is None:
@@ -60,8 +60,4 @@ def held(state: State, to: str | None) -> Held:
 
 
 def _is_refused(turn: Turn) -> bool:
-    return turn.author is not Author.HUMAN and _breaks(turn)
-
-
-def _breaks(turn: Turn) -> bool:
-    return turn.gate is not None and bool(breaches(turn.gate))
+    return turn.author is not Author.HUMAN and bool(turn.breaches)

@@ -16,7 +16,9 @@ from kernellab.records import (
     Author,
     Candidate,
     Comparison,
+    Diagnostic,
     GateResult,
+    GateState,
     Record,
     Role,
     Route,
@@ -133,6 +135,22 @@ class Turn(Record):
     def of_task(self) -> bool:
         """Whether the turn failed because of the task, which no role can fix."""
         return self.fault == TaskError.__name__
+
+    @property
+    def breaches(self) -> list[Diagnostic]:
+        """The pins and constraints that its sketch broke, each with its line; such a sketch was refused."""
+        diagnostics = self.gate.diagnostics if self.gate is not None else ()
+        return [d for d in diagnostics if d.severity == "error" and d.rule in ("pin", "pin-mark", "require-author")]
+
+    @property
+    def is_sketch_refused(self) -> bool:
+        """Whether its sketch must be fixed before code is written from it.
+
+        A sketch that cannot run but has no error from the checker may still be coded by a model or a person.
+        """
+        if self.gate is None or self.state is not TurnState.DONE:
+            return False
+        return self.gate.state is GateState.WRONG or any(d.severity == "error" for d in self.gate.diagnostics)
 
 
 class SessionStatus(str, Enum):

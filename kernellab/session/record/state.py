@@ -1,65 +1,43 @@
-"""A session's state: the fold over its events. Nothing here waits, writes or imports torch."""
+"""A session's state at one moment, and the questions that views and decisions ask of it.
+
+:mod:`kernellab.session.record.fold` makes it from the journal's events. Turns form a tree; the *head* is the turn from
+which work continues, and its *line* is the path from the root to it. Where a method takes ``to``, it looks at the line
+up to that turn instead. Nothing here waits, writes or imports torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from kernellab.agents.briefs import Attempt, avoidable, ranks_nothing, tied
-from kernellab.conditions import Condition, DisturbedCalls, DrawnInPart, joined
+from kernellab.agents.briefs import Attempt
 from kernellab.errors import SessionError
 from kernellab.journal import Holder
 from kernellab.models.exchanges import Exchange, Step
 from kernellab.records import (
-    Author,
     Candidate,
-    Diagnostic,
-    GateResult,
-    GateState,
     Role,
     RouteKind,
-    Trust,
     Verdict,
 )
 from kernellab.session.record.bounds import Bounds
-from kernellab.session.record.events import (
-    CUT_OFF,
-    ELSEWHERE,
-    ApprovalSet,
-    Approved,
-    BudgetSet,
-    Compared,
-    Created,
-    Event,
-    Exchanged,
-    HeadMoved,
-    Note,
-    NoteAdded,
-    NoteRemoved,
-    Paired,
-    Permitted,
-    RoleSet,
-    StatusChanged,
-    Stepped,
-    TargetFound,
-    TurnEnded,
-    TurnStarted,
-    Undone,
-)
-from kernellab.session.record.pooling import pooled
+from kernellab.session.record.events import CUT_OFF, ELSEWHERE, Created, Note, Paired, StatusChanged, TargetFound
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
+from kernellab.session.record.standings import Best, standings_of
 from kernellab.target import Chip, Target
 
 
 @dataclass(frozen=True)
-class Decided:
-    """The session's state before a person approved, edited, redirected or forked: ``approved`` is the approved turn,
-    ``question`` the open question, and ``ended`` the status that had ended the session."""
+class PastDecision:
+    """The session's state before a person approved, edited, redirected or forked; ``label`` names the decision."""
 
     head: str | None
+    #: The question that was open.
     question: Question | None
-    what: str
+    label: str
+    #: The turn that was approved.
     approved: str | None = None
+    #: The status that had ended the session.
     ended: StatusChanged | None = None
 
 
@@ -81,11 +59,11 @@ class State:
     notes: Mapping[Role, tuple[Note, ...]] = field(default_factory=dict)
     approved: frozenset[str] = frozenset()
     #: A person's decisions that can be undone, oldest first.
-    decided: tuple[Decided, ...] = ()
+    decisions: tuple[PastDecision, ...] = ()
     #: Turns by roles other than a person since a person's last decision.
     unattended: int = 0
     #: Model exchanges, by turn.
-    said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
+    exchanges_by_turn: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
     #: Kernels timed in one run, oldest first.
     paired: tuple[Paired, ...] = ()
     #: Turns that followed from undone decisions.
@@ -152,7 +130,7 @@ class State:
         """The turn that determines the next action: ``to`` (the head), or the one before turns that only set pins."""
         return next((turn for turn in self.up(to) if not turn.only_pins), None)
 
-    def told(self, role: Role) -> tuple[str, ...]:
+    def notes_for(self, role: Role) -> tuple[str, ...]:
         """The notes that the role reads in each of its turns."""
         return tuple(map(str, self.notes.get(role, ())))
 
@@ -171,8 +149,8 @@ class State:
     def exchanges(self, turn: str | None = None) -> tuple[Exchange, ...]:
         """The model exchanges of a turn, oldest first; of the whole session without ``turn``."""
         if turn is not None:
-            return self.said.get(turn, ())
-        return tuple(exchange for exchanges in self.said.values() for exchange in exchanges)
+            return self.exchanges_by_turn.get(turn, ())
+        return tuple(exchange for exchanges in self.exchanges_by_turn.values() for exchange in exchanges)
 
     def sketch_turn(self, to: str | None = None) -> Turn | None:
         """The last turn up to ``to`` that has a sketch."""
@@ -217,58 +195,16 @@ class State:
     @property
     def refusals(self) -> tuple[Turn, ...]:
         """Turns of agents whose sketches were refused because they changed a pinned line or a person's constraint."""
-        return tuple(t for t in self.turns.values() if t.refused or (t.gate is not None and breaches(t.gate)))
+        return tuple(t for t in self.turns.values() if t.refused or t.breaches)
 
     def best(self) -> Best | None:
         """The first of :meth:`standings`."""
         return next(iter(self.standings()), None)
 
     def standings(self) -> list[Best]:
-        """The candidates that passed at T2 or better, fastest first; untimed ones come last.
-
-        The order uses the lower end of the speedup's interval, so few calls or a busy machine do not make a kernel the
-        best. Two kernels that were timed in one run are ordered by that run, or by the newest such run; an interval
-        that holds 1 and is too wide to rank orders nothing. Among kernels that only noise separates from the first, the
-        one with the fewest avoidable conditions is the best. A reused verdict does not add a second candidate.
-        """
-        candidates, runs = [], self._runs()
-        for turn in self.turns.values():
-            if turn.verdict is None or not turn.verdict.passed or turn.verdict.trust in (Trust.T0, Trust.T1):
-                continue
-            code_turn = self.source_turn(turn.id)
-            if turn.reused is None and code_turn is not None and code_turn.candidate is not None:
-                candidates.append(Best(turn, code_turn.number, code_turn.candidate, turn.verdict, runs))
-        return _with_fewer_limits(_settled(sorted(candidates, key=Best.rank), runs))
-
-    def _runs(self) -> Runs:
-        """The newest speedups of every two kernels that one run timed at the task's own sizes, oldest run first."""
-        figures_by_pair: dict[tuple[str, str], tuple[float, float, float]] = {}
-
-        def put(one: str, other: str, figures: tuple[float, float, float]) -> None:
-            if one != other:
-                figures_by_pair.pop((other, one), None)
-                figures_by_pair.pop((one, other), None)
-                figures_by_pair[one, other] = figures
-
-        for turn in sorted(self.turns.values(), key=lambda turn: turn.number):
-            if turn.next_to_best is not None:
-                best, c = turn.next_to_best
-                candidate, best_candidate = self.candidate(turn.id), self.candidate(best)
-                if candidate and best_candidate:
-                    put(candidate.source.hash, best_candidate.source.hash, (c.speedup, c.low, c.high))
-        for event in self.paired:
-            if event.sizes:
-                continue
-            first, *rest = (
-                turn_candidate.source.hash if (turn_candidate := self.candidate(turn_id)) else ""
-                for turn_id in event.turns
-            )
-            speedups = [(first, (1.0, 1.0, 1.0))]
-            speedups += [(key, (c.speedup, c.low, c.high)) for key, c in zip(rest, event.comparisons, strict=True)]
-            for n, (one, (a, a_low, a_high)) in enumerate(speedups):
-                for other, (b, b_low, b_high) in speedups[n + 1 :]:
-                    put(one, other, (b / a, b_low / a_high, b_high / a_low))
-        return figures_by_pair
+        """The candidates that passed at T2 or better, fastest first; untimed ones come last
+        (:mod:`kernellab.session.record.standings`)."""
+        return standings_of(self)
 
     def attempts(self, to: str | None = None) -> tuple[Attempt, ...]:
         """The attempts of the line of turns up to ``to`` (the head), oldest first."""
@@ -294,210 +230,3 @@ class State:
                 # a person's route after the Conductor's replaces it: it is the one that was followed
                 rounds[-1] = replace(last, route=turn.route)
         return tuple(rounds)
-
-
-#: Speedup of the first kernel over the second, with the interval's low and high ends, by the hashes of their sources.
-Runs = Mapping[tuple[str, str], tuple[float, float, float]]
-
-
-@dataclass(frozen=True)
-class Best:
-    """A passed candidate. ``turn`` is the Verifier's; ``number`` is that of the turn that wrote the kernel; ``runs``
-    are the runs that timed two of the session's kernels."""
-
-    turn: Turn
-    number: int
-    candidate: Candidate
-    verdict: Verdict
-    runs: Runs = field(default_factory=dict)
-
-    def rank(self) -> tuple[int, float, int]:
-        """The verdict's rank; the latest first if nothing was timed."""
-        order, value = self.verdict.rank
-        return order, value, -self.turn.number if order == 2 else 0
-
-    def tied(self, other: Best) -> bool:
-        """Whether the intervals leave open which is faster: of the run that timed both, otherwise of the speedups."""
-        hash_a, hash_b = self.candidate.source.hash, other.candidate.source.hash
-        figures = self.runs.get((hash_a, hash_b)) or self.runs.get((hash_b, hash_a))
-        return figures[1] <= 1.0 <= figures[2] if figures else tied(self.verdict, other.verdict)
-
-
-def _settled(ranked: list[Best], runs: Runs) -> list[Best]:
-    """Return the order in which each pair is ordered as in the run that timed both, unless that run says nothing:
-    the median of a few calls on a busy machine would make a kernel the best by chance."""
-    best_by_hash = {best.candidate.source.hash: best for best in ranked}
-    decided = [
-        (hash_a, hash_b) if ratio > 1 else (hash_b, hash_a)
-        for (hash_a, hash_b), (ratio, low, high) in runs.items()
-        if hash_a in best_by_hash and hash_b in best_by_hash
-        if low > 1 or high < 1 or not ranks_nothing(low, high)
-    ]
-    for fast_hash, slow_hash in decided * min(len(decided), len(ranked)):
-        fast, slow = best_by_hash[fast_hash], best_by_hash[slow_hash]
-        if ranked.index(fast) > ranked.index(slow):
-            # of the pair, the kernel that was judged later moves
-            moved, anchor = (fast, slow) if fast.turn.number > slow.turn.number else (slow, fast)
-            ranked.remove(moved)
-            ranked.insert(ranked.index(anchor) + (moved is slow), moved)
-    return ranked
-
-
-def _with_fewer_limits(ranked: list[Best]) -> list[Best]:
-    """Return the order with the kernel with the fewest avoidable conditions first, among those tied with the first."""
-    contenders = [best for best in ranked if best is ranked[0] or best.tied(ranked[0])]
-    first = min(contenders, key=lambda best: len(avoidable(best.verdict.conditions)), default=None)
-    return [first, *(best for best in ranked if best is not first)] if first is not None else ranked
-
-
-def fold(session: str, events: Iterable[Event]) -> State | None:
-    """Return the state after ``events``; None if there are none."""
-    state: State | None = None
-    for event in events:
-        state = apply(session, state, event)
-    return state
-
-
-def apply(session: str, state: State | None, event: Event) -> State:
-    """Return the state after ``event``; ``state`` is None before the session's creation."""
-    if isinstance(event, Created):
-        return State(session, event, roles=dict(event.roles), approval=event.approval, budget=event.budget)
-    if state is None:
-        raise SessionError(f"The journal of {session} does not begin with its creation.", "Design it again.")
-    match event:
-        case TurnStarted(turn=turn):
-            by_person = turn.author is Author.HUMAN
-            is_repeated = turn.id in state.turns
-            if turn.only_pins and not is_repeated and state.decided and state.decided[-1].head == turn.parent:
-                # the turn that followed the decision still runs: pins remain when the decision is undone
-                last = replace(state.decided[-1], head=turn.id)
-                state = replace(state, decided=(*state.decided[:-1], last))
-            elif by_person and not is_repeated:
-                label = "the pin" if turn.only_pins else f"your turn {turn.number} ({turn.role.value})"
-                state = _decided(state, turn.parent, label)
-            return replace(
-                state,
-                turns={**state.turns, turn.id: turn},
-                head=turn.id,
-                unattended=0 if turn.placed else state.unattended + (not is_repeated and turn.role is not Role.ANALYST),
-            )
-        case TurnEnded(turn=turn):
-            return _judged(state, turn)
-        case Compared():
-            return _judged(state, _compared(state.turns[event.turn], event), again=True)
-        case Paired():
-            return replace(state, paired=(*state.paired, event))
-        case Exchanged(turn=turn_id, exchange=exchange):
-            exchanges = {**state.said, turn_id: (*state.said.get(turn_id, ()), exchange)}
-            return replace(state, said=exchanges, steps={**state.steps, turn_id: ()})
-        case Stepped(turn=turn_id_of_step, step=step):
-            return replace(state, steps={**state.steps, turn_id_of_step: (*state.steps.get(turn_id_of_step, ()), step)})
-        case Permitted():
-            return state
-        case HeadMoved(to=to, reason=reason):
-            state = _decided(state, state.standing_on, "the fork") if reason == "fork" else state
-            return replace(state, head=to)
-        case Undone():
-            last = state.decided[-1]
-            left_turns = {turn.id for turn in state.path()} - {turn.id for turn in state.path(last.head)}
-            return replace(
-                state,
-                head=last.head,
-                approved=state.approved - {last.approved},
-                decided=state.decided[:-1],
-                undone=state.undone | left_turns,
-                unattended=0,
-            )
-        case Approved(turn=approved):
-            state = _decided(state, state.head, "the approval", approved)
-            return replace(state, approved=state.approved | {approved}, unattended=0)
-        case StatusChanged(status=status, reason=reason, question=question):
-            return replace(state, status=status, reason=reason, question=question)
-        case RoleSet(role=role, spec=spec):
-            return replace(state, roles={**state.roles, role: spec})
-        case ApprovalSet(approval=approval):
-            return replace(state, approval=approval)
-        case BudgetSet(budget=budget):
-            return replace(state, budget=budget)
-        case NoteAdded(role=role, text=text, author=author):
-            notes = (*state.notes.get(role, ()), Note(text=text, author=author))
-            return replace(state, notes={**state.notes, role: notes})
-        case NoteRemoved(role=role, text=text, author=author):
-            remaining = list(state.notes.get(role, ()))
-            remaining.remove(Note(text=text, author=author))
-            return replace(state, notes={**state.notes, role: tuple(remaining)})
-        case TargetFound():
-            return replace(state, target=event)
-    raise AssertionError(event)
-
-
-def _decided(state: State, head: str | None, what: str, approved: str | None = None) -> State:
-    question = state.question if state.status is SessionStatus.WAITING else None
-    if question is not None and question.kind is QuestionKind.PERMISSION:
-        question = None  # the agent that asked has ended by then
-    ended = StatusChanged(status=state.status, reason=state.reason) if state.status.ended else None
-    return replace(state, decided=(*state.decided, Decided(head, question, what, approved, ended)))
-
-
-def _judged(state: State, turn: Turn, again: bool = False) -> State:
-    """Add a turn that ended, or that was timed ``again``. All verdicts on one chip share one bound."""
-    turns = {**state.turns, turn.id: turn}
-    if turn.refuted is not None:
-        refuted_id, verdict = turn.refuted
-        for id in [id for id, judged_turn in turns.items() if refuted_id in (id, judged_turn.reused)]:
-            turns[id] = turns[id].model_copy(update={"verdict": verdict})
-    if turn.verdict is None:
-        return replace(state, turns=turns)
-    chip = turn.verdict.environment.chip
-    verdicts = ((id, judged_turn.verdict) for id, judged_turn in turns.items() if judged_turn.verdict is not None)
-    bounds, updated = state.bounds.get(chip, Bounds()).met(turn.id, turn.verdict, verdicts, again)
-    for id, verdict in updated.items():
-        if verdict is not turns[id].verdict:
-            turns[id] = turns[id].model_copy(update={"verdict": verdict})
-    return replace(state, turns=turns, bounds={**state.bounds, chip: bounds})
-
-
-def _compared(turn: Turn, event: Compared) -> Turn:
-    if turn.verdict is None:
-        return turn
-    verdict = turn.verdict
-    baselines = {c.baseline for c in verdict.comparisons}
-    new = [c for c in event.comparisons if c.baseline not in baselines]
-    timed_again = pooled(verdict.timed_again, [c for c in event.comparisons if c.baseline in baselines])
-    added, measured = tuple(c.baseline for c in new), {c.baseline for c in event.comparisons}
-    figures = {
-        # the first figure keeps the value that the session reported
-        "time": verdict.time or event.timing,
-        "comparisons": [*verdict.comparisons, *new],
-        "timed_again": tuple(
-            c.model_copy(update={"paired_with": c.paired_with + added}) if c.baseline in measured else c
-            for c in timed_again
-        ),
-        # the number of inputs tried is a figure too
-        "conditions": _once_disturbed(
-            joined(verdict.conditions, [c for c in event.conditions if not isinstance(c, DrawnInPart)])
-        ),
-    }
-    return turn.model_copy(update={"verdict": verdict.model_copy(update=figures)})
-
-
-def _once_disturbed(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
-    """Keep the larger of two runs' shares of disturbed calls: with both, a reader cannot assign them to figures."""
-    worst = max((c.share for c in conditions if isinstance(c, DisturbedCalls)), default=None)
-    return tuple(c for c in conditions if not isinstance(c, DisturbedCalls) or c.share == worst)
-
-
-def breaches(gate: GateResult) -> list[Diagnostic]:
-    """The pins and constraints that a refused sketch broke, each with its line."""
-    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "pin-mark", "require-author")]
-
-
-def gate_refuses(turn: Turn) -> bool:
-    """Whether this sketch must be fixed before code is written from it.
-
-    A sketch that cannot run but has no error from the checker may still be coded by a model or a person.
-    """
-    gate = turn.gate
-    if gate is None or turn.state is not TurnState.DONE:
-        return False
-    return gate.state is GateState.WRONG or any(d.severity == "error" for d in gate.diagnostics)

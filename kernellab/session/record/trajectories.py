@@ -38,7 +38,7 @@ def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
     otherwise :func:`kernellab.session.turn.recalling.reward` of its verdict.
     """
     best = state.best()
-    for turn_id, exchanges in state.said.items():
+    for turn_id, exchanges in state.exchanges_by_turn.items():
         turn = state.turns.get(turn_id)
         answered = [e for e in exchanges if _is_answer(e)]
         accepted = _taken(state, turn, answered)
@@ -142,7 +142,7 @@ def _parts(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[d
 
 def unanswered(state: State) -> int:
     """The number of a session's exchanges that have no row."""
-    return sum(not _is_answer(e) for exchanges in state.said.values() for e in exchanges)
+    return sum(not _is_answer(e) for exchanges in state.exchanges_by_turn.values() for e in exchanges)
 
 
 def _is_answer(exchange: Exchange) -> bool:

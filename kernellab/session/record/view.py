@@ -52,7 +52,7 @@ def as_dict(
         "target": target_words(state),
         "approval": state.approval,
         "roles": {role.value: spec for role, spec in state.roles.items()},
-        "notes": {role.value: list(state.told(role)) for role in state.notes},
+        "notes": {role.value: list(state.notes_for(role)) for role in state.notes},
         "max_turns": state.created.max_turns,
         "head": state.head,
         "turns": [

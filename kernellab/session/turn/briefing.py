@@ -32,7 +32,7 @@ def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
         route=route_to(state, parent),
         previous=start[0],
         previous_constexpr=start[1],
-        notes=state.told(Role.DESIGNER),
+        notes=state.notes_for(Role.DESIGNER),
         **_common(bench, state, parent),
     )
 
@@ -79,7 +79,7 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
         previous=candidate.source if candidate else None,
         previous_sketch=candidate.sketch if candidate else None,
         previous_constexpr=candidate.constexpr if candidate else {},
-        notes=state.told(Role.CODER),
+        notes=state.notes_for(Role.CODER),
         **_common(bench, state, parent),
     )
 
@@ -102,7 +102,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         judged=judged,
         turns_left=max(0, state.created.max_turns - state.unattended),
         error=f"{last.error} {last.remedy}".strip() if last and last.state is TurnState.FAILED else "",
-        notes=state.told(Role.CONDUCTOR),
+        notes=state.notes_for(Role.CONDUCTOR),
         improve=improves(state),
         improvers=improvers(state),
         best=best.verdict if best else None,
@@ -137,7 +137,7 @@ def analyse_brief(bench: Bench, state: State, parent: str | None, question: str)
         history=state.attempts(parent) if parent else (),
         best=best.verdict if best else None,
         question=question,
-        notes=state.told(Role.ANALYST),
+        notes=state.notes_for(Role.ANALYST),
         **_common(bench, state, parent),
     )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kernellab.errors import VerifierError
 from kernellab.records import Evidence, Stage, Trust, Verdict
 from kernellab.session.engine.engine import engine
-from kernellab.session.record.state import Best, State
+from kernellab.session.record.standings import Best
+from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench, Channel
 from kernellab.verifier.protocol.remedies import lost_digits
 
