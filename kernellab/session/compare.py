@@ -1,20 +1,32 @@
-"""Compares two candidates: the difference of their texts, and which is faster, with the interval."""
+"""Compares two candidates: the difference of their texts, and which is faster, with the interval.
+
+Two kernels that one run timed are compared by that run. Otherwise their speedups against one baseline are divided,
+which cancels the machine's load.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.errors import SessionError
 from kernellab.records import Candidate, Source, Verdict
+from kernellab.session.record.standings import SELF, Ratio
 from kernellab.session.record.state import State
 
 #: Maximum number of kernels that one run times.
 MOST_PAIRED = 8
 #: The ``baseline`` of kernels that one run timed.
 PAIRED = "each other"
+
+
+class RatioOver(NamedTuple):
+    """A kernel's speedup over another one, from their speedups over ``baseline``, or :data:`PAIRED`."""
+
+    ratio: Ratio
+    baseline: str
 
 
 def compare_candidates(state: State, a: str, b: str) -> dict[str, Any]:
@@ -28,23 +40,32 @@ def compare_candidates(state: State, a: str, b: str) -> dict[str, Any]:
         SessionError: one of them has no candidate.
     """
     first, second = _candidate(state, a), _candidate(state, b)
-    names = f"turn {state.turns[a].number}", f"turn {state.turns[b].number}"
-    verdicts = _verdict(state, first), _verdict(state, second)
+    first_name, second_name = f"turn {state.turns[a].number}", f"turn {state.turns[b].number}"
+
+    def difference(before: str, after: str) -> str:
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), first_name, second_name, lineterm="")
+        return "\n".join(lines) if before != after else ""
+
     files = sorted({*first.source.files, *second.source.files})
-    diffs = {name: _diff(first.source.files.get(name, ""), second.source.files.get(name, ""), names) for name in files}
-    ratio = ratio_of(state, a, b)
+    diffs = {name: difference(first.source.files.get(name, ""), second.source.files.get(name, "")) for name in files}
+    speedup = ratio_of(state, a, b)
+    ratio = speedup.ratio if speedup is not None else None
     return {
-        "a": _figures(state, a, first, verdicts[0]),
-        "b": _figures(state, b, second, verdicts[1]),
-        "sketch": _diff(first.sketch or "", second.sketch or "", names),
+        "a": _figures(state, a, first),
+        "b": _figures(state, b, second),
+        "sketch": difference(first.sketch or "", second.sketch or ""),
         "files": {name: text for name, text in diffs.items() if text},
         "constexpr": {
             name: [first.constexpr.get(name), second.constexpr.get(name)]
             for name in sorted({*first.constexpr, *second.constexpr})
             if first.constexpr.get(name) != second.constexpr.get(name)
         },
-        **ratio,
-        "text": _words(names, ratio),
+        "ratio": ratio.speedup if ratio is not None else None,
+        "low": ratio.low if ratio is not None else None,
+        "high": ratio.high if ratio is not None else None,
+        "baseline": speedup.baseline if speedup is not None else None,
+        "distinguishable": ratio is not None and ratio.is_significant,
+        "text": _sentence(first_name, second_name, speedup),
     }
 
 
@@ -57,19 +78,24 @@ def passed_source(state: State, turn: str) -> Source:
     return candidate.source
 
 
-#: Speedup of the first kernel of one run over each, by source hash: ratio, low, high.
-Figures = Mapping[str, tuple[float, float, float]]
-
-
 @dataclass(frozen=True)
 class PairedRun:
-    """A run that timed kernels together, at ``sizes`` (empty: the task's own). ``ms`` are medians and ``turns`` the
-    numbers of the turns that wrote the kernels, all by source hash."""
+    """A run that timed kernels together, at ``sizes`` (empty: the task's own); the others are by source hash."""
 
     sizes: Mapping[str, int]
-    figures: Figures
+    #: The speedup of the run's first kernel over each.
+    ratios: Mapping[str, Ratio]
+    #: Medians in ms.
     ms: Mapping[str, float]
+    #: The number of the turn that wrote the kernel.
     turns: Mapping[str, int]
+
+
+class RatioAt(NamedTuple):
+    """A speedup at ``sizes`` of the task's Dims; empty: the task's own."""
+
+    sizes: Mapping[str, int]
+    ratio: Ratio
 
 
 def paired_runs(state: State, turn: str) -> list[PairedRun]:
@@ -81,29 +107,42 @@ def paired_runs(state: State, turn: str) -> list[PairedRun]:
         comparison_by_hash = dict(zip(rest, event.comparisons, strict=True))
         if source_hash not in hashes or not comparison_by_hash:
             continue
-        head = event.comparisons[0]
+        # the first kernel's own time is not in the event: it follows from any comparison with it
+        any_comparison = event.comparisons[0]
         writers = {key: state.source_turn(turn_id) for key, turn_id in zip(hashes, event.turns, strict=True)}
         run = PairedRun(
-            dict(event.sizes),
-            {first: (1.0, 1.0, 1.0), **{key: (c.speedup, c.low, c.high) for key, c in comparison_by_hash.items()}},
-            {first: head.baseline_time.median_ms / head.speedup}
+            sizes=dict(event.sizes),
+            ratios={first: SELF, **{key: Ratio.of(c) for key, c in comparison_by_hash.items()}},
+            ms={first: any_comparison.baseline_time.median_ms / any_comparison.speedup}
             | {key: c.baseline_time.median_ms for key, c in comparison_by_hash.items()},
-            {key: turn.number for key, turn in writers.items() if turn},
+            turns={key: turn.number for key, turn in writers.items() if turn},
         )
         runs.setdefault(tuple(sorted(event.sizes.items())), run)
     return [runs[sizes] for sizes in sorted(runs)]
 
 
-def paired_ratios(state: State, turn_a: str, turn_b: str) -> list[tuple[Mapping[str, int], tuple[float, float, float]]]:
-    """The speedup of b's kernel over a's (ratio, low, high) for each set of sizes at which one run timed both; empty if
-    they are the same kernel."""
+def paired_ratios(state: State, turn_a: str, turn_b: str) -> list[RatioAt]:
+    """The speedup of b's kernel over a's for each set of sizes at which one run timed both; empty if they are the same
+    kernel."""
     a, b = _candidate(state, turn_a).source.hash, _candidate(state, turn_b).source.hash
-    ratios = []
-    for run in paired_runs(state, turn_a) if a != b else ():
-        if b in run.figures:
-            (of_a, low_a, high_a), (of_b, low_b, high_b) = run.figures[a], run.figures[b]
-            ratios.append((run.sizes, (of_a / of_b, low_a / high_b, high_a / low_b)))
-    return ratios
+    runs = paired_runs(state, turn_a) if a != b else []
+    return [RatioAt(run.sizes, run.ratios[a].over(run.ratios[b])) for run in runs if b in run.ratios]
+
+
+def ratio_of(state: State, turn_a: str, turn_b: str) -> RatioOver | None:
+    """The speedup of b's kernel over a's: from a run that timed both at the task's own sizes, otherwise from their
+    speedups against one baseline; None without either."""
+    for sizes, ratio in paired_ratios(state, turn_a, turn_b):
+        if not sizes:
+            return RatioOver(ratio, PAIRED)
+    a, b = _verdict(state, _candidate(state, turn_a)), _verdict(state, _candidate(state, turn_b))
+    if a is None or b is None or not (a.passed and b.passed):
+        return None
+    for name in ("eager", "compile", *(c.baseline for c in a.comparisons)):
+        of_a, of_b = a.against(name), b.against(name)
+        if of_a is not None and of_b is not None and of_a.low > 0 and of_b.low > 0:
+            return RatioOver(Ratio.of(of_b).over(Ratio.of(of_a)), name)
+    return None
 
 
 def _candidate(state: State, turn: str) -> Candidate:
@@ -118,7 +157,8 @@ def _verdict(state: State, candidate: Candidate) -> Verdict | None:
     return turn.verdict if turn else None
 
 
-def _figures(state: State, turn: str, candidate: Candidate, verdict: Verdict | None) -> dict[str, Any]:
+def _figures(state: State, turn: str, candidate: Candidate) -> dict[str, Any]:
+    verdict = _verdict(state, candidate)
     return {
         "turn": turn,
         "number": state.turns[turn].number,
@@ -132,39 +172,11 @@ def _figures(state: State, turn: str, candidate: Candidate, verdict: Verdict | N
     }
 
 
-def ratio_of(state: State, turn_a: str, turn_b: str) -> dict[str, Any]:
-    """The speedup of b's kernel over a's: from a run that timed both, otherwise from their speedups against one
-    baseline, which cancels the machine's load."""
-    first, second = _candidate(state, turn_a), _candidate(state, turn_b)
-    a, b = _verdict(state, first), _verdict(state, second)
-    for sizes, (ratio, low, high) in paired_ratios(state, turn_a, turn_b):
-        if not sizes:
-            is_significant = not low <= 1.0 <= high
-            return {"ratio": ratio, "low": low, "high": high, "baseline": PAIRED, "distinguishable": is_significant}
-    none: dict[str, Any] = {"ratio": None, "low": None, "high": None, "baseline": None, "distinguishable": False}
-    if a is None or b is None or not (a.passed and b.passed):
-        return none
-    for name in ("eager", "compile", *(c.baseline for c in a.comparisons)):
-        of_first, of_second = a.against(name), b.against(name)
-        if of_first is not None and of_second is not None and of_first.low > 0 and of_second.low > 0:
-            low, high = of_second.low / of_first.high, of_second.high / of_first.low
-            return {
-                "ratio": of_second.speedup / of_first.speedup, "low": low, "high": high, "baseline": name,
-                "distinguishable": not low <= 1.0 <= high,
-            }  # fmt: skip
-    return none
-
-
-def _words(names: tuple[str, str], ratio: dict[str, Any]) -> str:
-    if ratio["ratio"] is None:
-        return f"{names[0]} and {names[1]} were not both timed against the same baseline."
-    figures = f"{ratio['ratio']:.2f} times as fast as {names[0]} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-    note = "" if ratio["distinguishable"] else "; the difference is not significant"
-    method = "timed in one run" if ratio["baseline"] == PAIRED else f"both against {ratio['baseline']}"
-    return f"{names[1]} is {figures}, {method}{note}."
-
-
-def _diff(before: str, after: str, names: tuple[str, str]) -> str:
-    if before == after:
-        return ""
-    return "\n".join(difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm=""))
+def _sentence(first_name: str, second_name: str, speedup: RatioOver | None) -> str:
+    if speedup is None:
+        return f"{first_name} and {second_name} were not both timed against the same baseline."
+    ratio, baseline = speedup
+    figures = f"{ratio.speedup:.2f} times as fast as {first_name} ({ratio.low:.2f} to {ratio.high:.2f})"
+    note = "" if ratio.is_significant else "; the difference is not significant"
+    method = "timed in one run" if baseline == PAIRED else f"both against {baseline}"
+    return f"{second_name} is {figures}, {method}{note}."

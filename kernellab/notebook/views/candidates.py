@@ -12,9 +12,10 @@ from kernellab.notebook.views.at_turn import verdict_at
 from kernellab.notebook.views.headers import own_files
 from kernellab.notebook.views.verdict import facts, figure, speedup_title
 from kernellab.records import Verdict
-from kernellab.session.compare import paired_ratios, paired_runs, ratio_of
+from kernellab.session.compare import PairedRun, paired_ratios, paired_runs, ratio_of
 from kernellab.session.record.records import Turn
 from kernellab.session.record.render import candidates_of
+from kernellab.session.record.standings import SELF, Ratio
 from kernellab.session.record.state import State
 from kernellab.session.record.view import verdict_line
 from kernellab.session.turn.sweeping import said
@@ -42,25 +43,24 @@ def _paired(state: State, turn: Turn) -> str:
     of the run differs from it."""
     if turn.candidate is None or not state.paired:
         return ""
-    own, parts = turn.candidate.source.hash, []
-    for run in paired_runs(state, turn.id):
-        fastest = min(run.figures, key=lambda source: run.figures[source][0])
-        (ratio, low, high), (best, best_low, best_high) = run.figures[own], run.figures[fastest]
-        where = f" at {said(run.sizes)}" if run.sizes else ""
-        words = f"timed in one run{where}: {run.ms[own]:.3g} ms, "
-        if own == fastest:
-            others = [figures for source, figures in run.figures.items() if source != own]
-            sure = all(best_high < other_low for _, other_low, _ in others)
-            words += "the fastest" if sure else "no difference from the next" if len(others) > 1 else "no difference"
-        else:
-            share, end, other_end = best / ratio, best_low / high, best_high / low
-            words += (
-                f"no difference from turn {run.turns[fastest]}"
-                if end <= 1.0 <= other_end
-                else f"{share:.2f}x as fast as turn {run.turns[fastest]} [{end:.2f}, {other_end:.2f}]"
-            )
-        parts.append(words)
-    return "; ".join(parts)
+    return "; ".join(_in_run(run, turn.candidate.source.hash) for run in paired_runs(state, turn.id))
+
+
+def _in_run(run: PairedRun, own: str) -> str:
+    """How the kernel with the source hash ``own`` came out of ``run``."""
+    where = f" at {said(run.sizes)}" if run.sizes else ""
+    time = f"timed in one run{where}: {run.ms[own]:.3g} ms"
+    # the ratios are of the run's first kernel over each, so that the fastest has the least
+    fastest = min(run.ratios, key=lambda source: run.ratios[source].speedup)
+    if own == fastest:
+        others = [ratio for source, ratio in run.ratios.items() if source != own]
+        if all(run.ratios[own].high < other.low for other in others):
+            return f"{time}, the fastest"
+        return f"{time}, no difference from the next" if len(others) > 1 else f"{time}, no difference"
+    ratio = run.ratios[fastest].over(run.ratios[own])
+    if not ratio.is_significant:
+        return f"{time}, no difference from turn {run.turns[fastest]}"
+    return f"{time}, {ratio.speedup:.2f}x as fast as turn {run.turns[fastest]} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
 def _row(
@@ -164,31 +164,35 @@ def _sentence(state: State, first: Turn, second: Turn, a: Verdict | None, b: Ver
     if not (a.passed and b.passed):
         failed = " and ".join(name for name, v in ((one, a), (other, b)) if not v.passed)
         return f"{failed.capitalize()} did not pass: only the texts can be compared."
-    figures = ratio_of(state, first.id, second.id)
     elsewhere = [
         _faster(one, other, ratio, f", timed in one run at {said(sizes)}")
         for sizes, ratio in paired_ratios(state, first.id, second.id)
         if sizes
     ]
-    if figures["ratio"] is None:
+    speedup = ratio_of(state, first.id, second.id)
+    if speedup is None:
         return " ".join(["They were not both timed against one baseline.", *elsewhere])
-    baseline = figures["baseline"]
-    timed = a.against(baseline)
-    how = f", by their speedups over {timed.against}" if timed else ", timed in one run"
-    return " ".join([_faster(one, other, (figures["ratio"], figures["low"], figures["high"]), how), *elsewhere])
+    timed = a.against(speedup.baseline)
+    method = f", by their speedups over {timed.against}" if timed else ", timed in one run"
+    return " ".join([_faster(one, other, speedup.ratio, method), *elsewhere])
 
 
-def _faster(one: str, other: str, figures: tuple[float, float, float], how: str) -> str:
-    """Which is faster, by ``figures``: how many times as fast the other is, with its interval."""
-    ratio, low, high = figures
-    if low <= 1.0 <= high:
-        words = f"{other} is {ratio:.2f} times as fast as {one} (95 %: {low:.2f} to {high:.2f}){how}"
+def _faster(one: str, other: str, ratio: Ratio, method: str) -> str:
+    """Which is faster; ``ratio`` is the speedup of ``other`` over ``one``."""
+    if not ratio.is_significant:
+        words = f"{other} is {_times(ratio)} {one} {_interval(ratio)}{method}"
         return f"The difference between {one} and {other} is not significant: {words}."
-    if ratio >= 1.0:
-        fast, slow = other, one
-    else:
-        fast, slow, ratio, low, high = one, other, 1 / ratio, 1 / high, 1 / low
-    return f"{fast.capitalize()} is {ratio:.2f} times as fast as {slow} (95 %: {low:.2f} to {high:.2f}){how}."
+    fast, slow = (other, one) if ratio.speedup >= 1.0 else (one, other)
+    gain = ratio if ratio.speedup >= 1.0 else SELF.over(ratio)
+    return f"{fast.capitalize()} is {_times(gain)} {slow} {_interval(gain)}{method}."
+
+
+def _times(ratio: Ratio) -> str:
+    return f"{ratio.speedup:.2f} times as fast as"
+
+
+def _interval(ratio: Ratio) -> str:
+    return f"(95 %: {ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def difference(state: State, first: Turn, second: Turn) -> str:
