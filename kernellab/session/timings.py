@@ -12,7 +12,7 @@ from kernellab.export.joined import Joined
 from kernellab.records import Ranking, Source, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.edits import edited
-from kernellab.session.engine.comparing import Timed, Told
+from kernellab.session.engine.comparing import Measurement, Report
 from kernellab.session.engine.driver import Driver
 from kernellab.session.engine.engine import engine
 from kernellab.session.engine.requests import Requests
@@ -34,9 +34,9 @@ class Timings:
         return self._driver.comparing.runs
 
     @property
-    def timed(self) -> Timed | None:
+    def current(self) -> Measurement | None:
         """What is being timed in the background; None at rest."""
-        return self._driver.comparing.timed
+        return self._driver.comparing.current
 
     def compare(self, *baselines: str, timeout: float | None = None) -> Verdict:
         """Time the best kernel against ``baselines`` (eager, compile) in one run; its turn's verdict receives the
@@ -118,7 +118,7 @@ class Timings:
         elif not result.passed:
             self._driver.message = f"The kernel does not pass now: {result.reason}"
 
-    def _waited_for(self, begin: Callable[[Told], None], timeout: float | None) -> Verdict:
+    def _waited_for(self, begin: Callable[[Report], None], timeout: float | None) -> Verdict:
         results: list[Verdict | BaseException] = []
         done = threading.Event()
 

@@ -51,7 +51,7 @@ from kernellab.records import (
     Verdict,
 )
 from kernellab.records.counters import KernelCounters
-from kernellab.session.engine.comparing import Timed
+from kernellab.session.engine.comparing import Measurement
 from kernellab.session.engine.decisions import tune
 from kernellab.session.record.events import (
     ELSEWHERE,
@@ -313,7 +313,7 @@ def test_a_measurement_in_the_background_says_which_kernels_it_times_and_next_to
     now = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST))
 
     def said(*turns: str, baselines: tuple[str, ...] = ("eager", "compile")) -> tuple[object, object]:
-        shown = head(now, "", Facts(), comparing=Timed(turns, baselines))
+        shown = head(now, "", Facts(), comparing=Measurement(turns, baselines))
         return shown["doing"], shown["comparing"]
 
     # a kernel is named by the turn that wrote it
@@ -324,10 +324,10 @@ def test_a_measurement_in_the_background_says_which_kernels_it_times_and_next_to
     # next to a running turn's role and seconds it read as that turn's work
     begun = Turn(id="t6", number=6, parent="t5", role=Role.DESIGNER, author=Author.HUMAN)
     turning = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST), [TurnStarted(turn=begun)])
-    assert head(turning, "", Facts(), comparing=Timed(("t3",), ("eager", "compile")))["doing"] == ""
+    assert head(turning, "", Facts(), comparing=Measurement(("t3",), ("eager", "compile")))["doing"] == ""
     begun = begun.model_copy(update={"role": Role.VERIFIER, "author": Author.RULES})
     waiting = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST), [TurnStarted(turn=begun)])
-    shown = head(waiting, "", Facts(), stages={"t6": []}, comparing=Timed(("t3",), ("eager", "compile")))
+    shown = head(waiting, "", Facts(), stages={"t6": []}, comparing=Measurement(("t3",), ("eager", "compile")))
     assert shown["doing"] == "waiting for the judge, which is timing turn 2 again, next to torch.compile"
     at_rest = head(now, "", Facts())
     assert (at_rest["doing"], at_rest["comparing"]) == ("", False)

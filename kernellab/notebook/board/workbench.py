@@ -130,7 +130,7 @@ class Workbench(Widget, bundle="workbench"):
             self._message, self._told_at = "", None
         shown = head(
             state, self.shown, self._facts, message=self._message, ledger=self._session.trace.ledger(),
-            predictions=self._predictions, comparing=self._session.timings.timed, stages=self._session.trace.stages,
+            predictions=self._predictions, comparing=self._session.timings.current, stages=self._session.trace.stages,
             partial=self._session.trace.partial, said=self._session.trace.doing,
         )  # fmt: skip
         # a predicate stands behind it in teaching mode; the person's word is what they chose

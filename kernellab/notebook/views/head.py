@@ -25,7 +25,7 @@ from kernellab.notebook.views.verdict import (
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
 from kernellab.records.standing import Standing
 from kernellab.session.engine.approval import Expected, expected
-from kernellab.session.engine.comparing import Timed
+from kernellab.session.engine.comparing import Measurement
 from kernellab.session.engine.decisions import not_tunable
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
@@ -67,7 +67,7 @@ def head(
     message: str = "",
     ledger: Mapping[str, Any] | None = None,
     predictions: Predictions | None = None,
-    comparing: Timed | None = None,
+    comparing: Measurement | None = None,
     stages: Mapping[str, Sequence[StageResult]] | None = None,
     partial: str = "",
     said: str = "",
@@ -160,12 +160,12 @@ def choices(spec: str) -> list[str]:
     return [*CHOICES, spec] if spec not in CHOICES else list(CHOICES)
 
 
-def _timing(state: State, timed: Timed) -> str:
+def _timing(state: State, measurement: Measurement) -> str:
     """What a measurement in the background times: kernels, each named by the turn that wrote it."""
-    numbers = [str((state.source_turn(turn) or state.turns[turn]).number) for turn in timed.turns]
+    numbers = [str((state.source_turn(turn) or state.turns[turn]).number) for turn in measurement.turns]
     if len(numbers) > 1:
         return f"timing turns {', '.join(numbers[:-1])} and {numbers[-1]} in one run"
-    rivals = [BASELINES.get(name, name) for name in timed.baselines if name != "eager"] or ["PyTorch eager"]
+    rivals = [BASELINES.get(name, name) for name in measurement.baselines if name != "eager"] or ["PyTorch eager"]
     return f"timing turn {numbers[0]} again, next to {' and '.join(rivals)}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,43 +18,45 @@ from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.sweeping import at_sizes, check_sizes
 from kernellab.session.turn.verifying import compare
+from kernellab.task import Task
 
 log = logging.getLogger("kernellab.session")
 
-Told = Callable[["Verdict | BaseException"], None]
+#: Receives a measurement's verdict, or the error that ended it, once.
+Report = Callable[["Verdict | BaseException"], None]
 
 
 @dataclass(frozen=True)
-class Timed:
-    """One measurement: the kernels of ``turns`` (ids) next to each other and to ``baselines``."""
+class Measurement:
+    """The kernels of ``turns`` (ids) are timed next to each other and to ``baselines``."""
 
     turns: tuple[str, ...]
     baselines: tuple[str, ...]
 
 
 class Comparing:
-    """Runs one comparison at a time, on the engine thread. ``write`` appends events to the journal; ``rested`` is
-    called when one ends."""
+    """Runs one comparison at a time, on the engine thread. ``write`` appends events to the journal; ``on_end`` is
+    called when a comparison ends."""
 
     def __init__(
-        self, engine: Engine, bench: Bench, write: Callable[[Event], None], rested: Callable[[], None]
+        self, engine: Engine, bench: Bench, write: Callable[[Event], None], on_end: Callable[[], None]
     ) -> None:
         self._engine, self._bench = engine, bench
-        self._write, self._rested = write, rested
+        self._write, self._on_end = write, on_end
         #: Whether to also time a finished session's best against torch.compile in the background.
-        self.wanted = False
-        self._measuring: asyncio.Future[None] | None = None
+        self.compares_when_finished = False
+        self._task: asyncio.Future[None] | None = None
         #: What is being timed; None at rest.
-        self.timed: Timed | None = None
+        self.current: Measurement | None = None
         #: Turns whose comparison was started here, so that a failing one is tried only once.
-        self._begun: set[str] = set()
+        self._tried: set[str] = set()
 
     @property
     def runs(self) -> bool:
-        return self._measuring is not None
+        return self._task is not None
 
-    def begin(self, state: State, baselines: tuple[str, ...], done: Told) -> None:
-        """Time the best candidate against ``baselines`` in one run; ``done`` receives the verdict or the error.
+    def begin(self, state: State, baselines: tuple[str, ...], report: Report) -> None:
+        """Time the best candidate against ``baselines`` in one run.
 
         Raises:
             SessionError: no kernel has passed yet.
@@ -64,20 +66,19 @@ class Comparing:
             raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
         source, turn = best.candidate.source, best.turn.id
         self._measure(
+            Measurement((turn,), baselines),
             lambda: compare(self._bench, source, baselines),
-            lambda verdict: _event(turn, verdict),
-            done,
-            Timed((turn,), baselines),
+            lambda verdict: _compared(turn, verdict),
+            report,
         )
 
-    def begin_paired(self, state: State, turns: Sequence[str], sizes: Mapping[str, int], done: Told) -> None:
+    def begin_paired(self, state: State, turns: Sequence[str], sizes: Mapping[str, int], report: Report) -> None:
         """Time the kernels of two to eight turns in one run, with calls in turns; at other ``sizes`` of the task's
         Dims, if given.
 
         Raises:
             SessionError: a measurement is running, there are too few or too many kernels, one has not passed, or the
-            task
-                has no such sizes.
+                task has no such sizes.
         """
         if self.runs:
             raise SessionError("Kernels are being timed already.", "Wait until that is done.")
@@ -87,67 +88,73 @@ class Comparing:
                 f"{len(sources)} kernels cannot be timed in one run.", f"Choose 2 to {MOST_PAIRED} different ones."
             )
         task = self._bench.task()
-        default_sizes = task.module().default_sizes()
-        changed_sizes = {name: size for name, size in sizes.items() if size != default_sizes.get(name)}
-        if changed_sizes:
-            check_sizes(task, changed_sizes)
+        changed_sizes = _changed_sizes(task, sizes)
         first, *rest = turns
         rivals = {f"turn {state.turns[turn].number}": sources[turn] for turn in rest}
 
-        def event(verdict: Verdict) -> Event:
-            figures = {c.baseline: c for c in verdict.comparisons}
-            if untimed := [name for name in rivals if name not in figures]:
-                raise SessionError(
-                    f"The kernel of {untimed[0]} could not be timed.", "Verify it again, or leave it out."
-                )
-            ratios = tuple(figures[name] for name in rivals)
-            return Paired(turns=tuple(turns), comparisons=ratios, sizes=changed_sizes, conditions=verdict.conditions)
-
         def work() -> Verdict:  # to read the task at other sizes may run its reference
-            return compare(
-                self._bench,
-                sources[first],
-                ("eager",),
-                rivals,
-                at_sizes(task, changed_sizes) if changed_sizes else task,
-            )
+            task_at_sizes = at_sizes(task, changed_sizes) if changed_sizes else task
+            return compare(self._bench, sources[first], ("eager",), rivals, task_at_sizes)
 
-        self._measure(work, event, done, Timed(tuple(turns), ("eager",)))
+        self._measure(
+            Measurement(tuple(turns), ("eager",)),
+            work,
+            lambda verdict: _paired(turns, rivals, changed_sizes, verdict),
+            report,
+        )
 
     def _measure(
-        self, work: Callable[[], Verdict], event: Callable[[Verdict], Event], done: Told, timed: Timed
+        self,
+        measurement: Measurement,
+        work: Callable[[], Verdict],
+        event: Callable[[Verdict], Event],
+        report: Report,
     ) -> None:
+        """Do ``work`` in a thread; write the ``event`` of its verdict, and report."""
+
         async def measure() -> None:
             try:
                 verdict = await self._engine.in_thread(work)
                 # a kernel that no longer passes is reported by its own turn; a comparison does not judge
                 if verdict.passed and verdict.time is not None:
                     self._write(event(verdict))
-                done(verdict)
+                report(verdict)
             except BaseException as error:
-                done(error)
+                report(error)
             finally:
-                self._measuring = self.timed = None
-                self._rested()
+                self._task = None
+                self.current = None
+                self._on_end()
 
-        self.timed = timed
-        self._measuring = asyncio.ensure_future(measure())
+        self.current = measurement
+        self._task = asyncio.ensure_future(measure())
 
     def begin_if_due(self, state: State) -> None:
         """Time the best of a finished session against torch.compile, if it has a time but not that one."""
         best = state.best()
-        if not (self.wanted and state.status is SessionStatus.FINISHED and best is not None and not self.runs):
+        if not self.compares_when_finished or self.runs:
             return
-        if best.verdict.against("eager") and not best.verdict.against("compile") and best.turn.id not in self._begun:
-            self._begun.add(best.turn.id)
-            self.begin(state, ("eager", "compile"), self._tell)
+        if state.status is not SessionStatus.FINISHED or best is None or best.turn.id in self._tried:
+            return
+        if best.verdict.against("eager") and not best.verdict.against("compile"):
+            self._tried.add(best.turn.id)
+            self.begin(state, ("eager", "compile"), self._log_failure)
 
-    def _tell(self, result: Verdict | BaseException) -> None:
+    def _log_failure(self, result: Verdict | BaseException) -> None:
         if isinstance(result, Exception) and not self._engine.closing:
             log.warning("the comparison failed: %s", result)
 
 
-def _event(turn: str, verdict: Verdict) -> Compared:
+def _changed_sizes(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The ``sizes`` that differ from the task's own. Raises SessionError if the task cannot have them."""
+    default_sizes = task.module().default_sizes()
+    changed = {name: size for name, size in sizes.items() if size != default_sizes.get(name)}
+    if changed:
+        check_sizes(task, changed)
+    return changed
+
+
+def _compared(turn: str, verdict: Verdict) -> Compared:
     assert verdict.time is not None
     return Compared(
         turn=turn,
@@ -158,7 +165,20 @@ def _event(turn: str, verdict: Verdict) -> Compared:
     )
 
 
-def drop(finishing: asyncio.Future[Any]) -> None:
-    """Handle background work: log its failure."""
-    if not finishing.cancelled() and finishing.exception() is not None:
-        log.warning("work in the background failed: %s", finishing.exception())
+def _paired(turns: Sequence[str], rivals: Iterable[str], sizes: dict[str, int], verdict: Verdict) -> Paired:
+    """Raises SessionError if one of the ``rivals`` was not timed."""
+    comparisons = {c.baseline: c for c in verdict.comparisons}
+    if untimed := [name for name in rivals if name not in comparisons]:
+        raise SessionError(f"The kernel of {untimed[0]} could not be timed.", "Verify it again, or leave it out.")
+    return Paired(
+        turns=tuple(turns),
+        comparisons=tuple(comparisons[name] for name in rivals),
+        sizes=sizes,
+        conditions=verdict.conditions,
+    )
+
+
+def log_failure(background: asyncio.Future[Any]) -> None:
+    """Handle the end of background work that no one awaits: log its error."""
+    if not background.cancelled() and background.exception() is not None:
+        log.warning("work in the background failed: %s", background.exception())

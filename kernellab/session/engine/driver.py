@@ -23,7 +23,7 @@ from kernellab.models.exchanges import Exchange, Finish, Step
 from kernellab.records import Author, Role, Source, Verdict
 from kernellab.session.engine import decisions
 from kernellab.session.engine.approval import Stops, stops_for
-from kernellab.session.engine.comparing import Comparing, drop
+from kernellab.session.engine.comparing import Comparing, log_failure
 from kernellab.session.engine.engine import Engine
 from kernellab.session.engine.running import Running
 from kernellab.session.engine.steps import Ask, Do, End, next_action
@@ -258,7 +258,7 @@ class Driver:
         self.comparing.begin_paired(self.state, turns, sizes, done)
 
     def compare_when_done(self) -> None:
-        self.comparing.wanted = True
+        self.comparing.compares_when_finished = True
         self.comparing.begin_if_due(self.state)
 
     def analyse(self, question: str, done: Callable[[], None]) -> str:
@@ -270,7 +270,7 @@ class Driver:
         turn = decisions.new_turn(state, Role.ANALYST, author, note=question)
         self._emit(TurnStarted(turn=turn), HeadMoved(to=state.head, reason="beside"))
         finishing = self._begin(turn, state)
-        finishing.add_done_callback(drop)
+        finishing.add_done_callback(log_failure)
         finishing.add_done_callback(lambda _: done())
         return turn.id
 
@@ -341,7 +341,7 @@ class Driver:
             self._emit(TurnStarted(turn=turn))
         if not self._warmed and turn.role in (Role.DESIGNER, Role.CODER):
             self._warmed = True
-            self.engine.in_thread(self._warm).add_done_callback(drop)
+            self.engine.in_thread(self._warm).add_done_callback(log_failure)
         finishing = self._begin(turn, self.state)
         self._busy = True
         try:
@@ -361,7 +361,7 @@ class Driver:
         if finishing.done():
             finishing.result()
         else:
-            finishing.add_done_callback(drop)
+            finishing.add_done_callback(log_failure)
 
     def _warm(self) -> None:
         """Start the judge while the first role works. A verification reports an error that prevents the start."""
