@@ -19,6 +19,7 @@ from kernellab.session.engine import decisions
 from kernellab.session.engine.approval import Stops, policy_of
 from kernellab.session.engine.driver import Driver
 from kernellab.session.engine.engine import Engine, engine
+from kernellab.session.engine.recorder import Recorder
 from kernellab.session.engine.requests import Requests
 from kernellab.session.kernel import BestKernel
 from kernellab.session.manual import answer, brief_of_role
@@ -61,11 +62,11 @@ class Session:
         self._subscribers: list[Callable[[Session], None]] = []
         self._dumps = Dumps()
         self.id = session_id
-        state = Driver.read(journal, session_id)
+        state = Recorder.read(journal, session_id)
         self._bench = bench or Bench(state.created, {}, None, None, journal.workspace)
         self._tell = Teller(self)
         self._driver = Driver(self._engine, journal, session_id, self._bench, stops, self._on_change)
-        if not resume or self._driver.asks:
+        if not resume or self.state.awaits_permission:
             self._driver.look_only()
         self._requests = Requests(self._engine, self._driver)
         self._timings = Timings(self._driver, self._bench, self._requests)
@@ -355,7 +356,7 @@ class Session:
     @property
     def resting(self) -> bool:
         """Whether the session has ended or waits for a person."""
-        return self._requests.pending == 0 and (self._driver.at_rest or self._driver.asks)
+        return self._requests.pending == 0 and (self._driver.at_rest or self.state.awaits_permission)
 
     @property
     def failure(self) -> KernellabError | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from kernellab.errors import SessionError, lasting
@@ -46,11 +47,14 @@ class Timings:
             SessionError: no kernel has passed yet, a baseline does not exist, or the time limit is reached.
             VerifierError: the judging failed.
         """
-        return self._waited_for(lambda tell: self._driver.compare(baselines or ("eager", "compile"), tell), timeout)
+        against = baselines or ("eager", "compile")
+        return self._waited_for(
+            lambda report: self._driver.comparing.begin(self._driver.state, against, report), timeout
+        )
 
     def compare_when_done(self) -> None:
         """When the session has finished, also time the best against torch.compile; does not block."""
-        self._requests.later(self._driver.compare_when_done)
+        self._requests.later(lambda: self._driver.comparing.compare_when_finished(self._driver.state))
 
     def again(
         self, *turns: int | str | Turn, sizes: Mapping[str, int] | None = None, wait: bool = True,
@@ -62,15 +66,18 @@ class Timings:
 
         Raises:
             SessionError: a kernel has not passed, another measurement runs, the task has no such sizes, or the time
-            limit
-                is reached.
+                limit is reached.
             VerifierError: the judging failed.
         """
         ids = list(dict.fromkeys(self._driver.state.id_of(turn) for turn in turns))
+
+        def begin(report: Report) -> None:
+            self._driver.comparing.begin_paired(self._driver.state, ids, sizes or {}, report)
+
         if not wait:
-            self._requests.put(lambda: self._driver.time_again(ids, sizes or {}, self._show_failure))
+            self._requests.put(lambda: begin(self._show_failure))
             return None
-        return self._waited_for(lambda tell: self._driver.time_again(ids, sizes or {}, tell), timeout)
+        return self._waited_for(begin, timeout)
 
     def side_by_side(self, a: int | str | Turn, b: int | str | Turn) -> dict[str, Any]:
         """Compare two turns' kernels: diffs of sketch and source, figures with intervals, and which one measured
@@ -119,17 +126,21 @@ class Timings:
             self._driver.message = f"The kernel does not pass now: {result.reason}"
 
     def _waited_for(self, begin: Callable[[Report], None], timeout: float | None) -> Verdict:
-        results: list[Verdict | BaseException] = []
-        done = threading.Event()
+        """Begin a measurement and wait for its verdict; raise the error that ended it."""
+        result: Future[Verdict] = Future()
 
-        def tell(result: Verdict | BaseException) -> None:
-            results.append(result)
-            done.set()
+        def report(ended: Verdict | BaseException) -> None:
+            if isinstance(ended, BaseException):
+                result.set_exception(ended)
+            else:
+                result.set_result(ended)
 
-        self._requests.put(lambda: begin(tell))
-        if not done.wait(timeout):
+        self._requests.put(lambda: begin(report))
+        try:
+            return result.result(timeout)
+        except FutureTimeout:
+            if result.done():
+                raise  # the measurement's own error
             name = self._driver.state.created.name
-            raise SessionError(f"{name} is still being timed after {lasting(timeout or 0)}.", "Wait longer.")
-        if isinstance(results[0], BaseException):
-            raise results[0]
-        return results[0]
+            message = f"{name} is still being timed after {lasting(timeout or 0)}."
+            raise SessionError(message, "Wait longer.") from None

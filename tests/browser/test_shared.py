@@ -18,7 +18,7 @@ from lab import CHROMIUM
 from kernellab.cli.main import main
 from kernellab.notebook.saved.shared import shared_page
 from kernellab.notebook.views.facts import Facts
-from kernellab.session.engine.driver import Driver
+from kernellab.session.engine.recorder import Recorder
 from kernellab.session.record.journal import Journal
 from tests.evolve.runs import modelled
 from tests.session import freeze
@@ -40,7 +40,7 @@ _GROUND = """(element) => {
 
 def test_each_turn_of_a_shared_page_can_be_looked_at(browser: Any, tmp_path: Path) -> None:
     freeze.load(tmp_path)
-    state = Driver.read(Journal(tmp_path), freeze.NAMES["rows"])
+    state = Recorder.read(Journal(tmp_path), freeze.NAMES["rows"])
     # what a task says cannot end the script that holds it
     hostile = "\n# <!-- </script><script>throw new Error('escaped')</script>"
     state = replace(state, created=state.created.model_copy(update={"text": state.created.text + hostile}))
@@ -70,7 +70,7 @@ def test_each_turn_of_a_shared_page_can_be_looked_at(browser: Any, tmp_path: Pat
 def test_a_shared_page_is_legible_in_the_readers_colours(browser: Any, tmp_path: Path, scheme: Any) -> None:
     freeze.load(tmp_path)
     file = tmp_path / "rows.html"
-    text = shared_page(Driver.read(Journal(tmp_path), freeze.NAMES["rows"]), Facts())
+    text = shared_page(Recorder.read(Journal(tmp_path), freeze.NAMES["rows"]), Facts())
     file.write_text(text, encoding="utf-8")
     page = browser.new_page(viewport={"width": 800, "height": 900}, color_scheme=scheme)
     page.goto(file.as_uri())
@@ -94,7 +94,7 @@ def test_of_what_does_not_fit_into_a_shared_page_the_heads_line_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     freeze.load(tmp_path)
-    state = Driver.read(Journal(tmp_path), freeze.NAMES["rows"])
+    state = Recorder.read(Journal(tmp_path), freeze.NAMES["rows"])
     whole = shared_page(state, Facts())
     most = len(whole.encode()) - 20_000
     monkeypatch.setattr("kernellab.notebook.saved.shared._MOST", most)

@@ -13,7 +13,7 @@ from kernellab.agents.briefs import CodeBrief, CodeReply, DesignBrief, DesignRep
 from kernellab.errors import KernellabError, SessionError, SketchError
 from kernellab.records import Author, Role, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, open_session
-from kernellab.session.engine.driver import Driver
+from kernellab.session.engine.recorder import Recorder
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import Turn
 from kernellab.session.record.view import outcome
@@ -353,7 +353,7 @@ def test_a_second_look_from_the_journal_shows_the_same_tree_and_goes_on(begin: B
     again.set_approval("none")
     again.run()
     assert again.wait(120).status is SessionStatus.FINISHED
-    assert Driver.read(journal, session.id).best() is None  # a quick look earns no trust
+    assert Recorder.read(journal, session.id).best() is None  # a quick look earns no trust
     assert again.verdict.passed
 
 

@@ -15,7 +15,7 @@ from kernellab.notebook.views.candidates import comparison, rows_of
 from kernellab.records import Comparison, Ranking, Role, Stage, Timing
 from kernellab.session import Session, SessionStatus, design
 from kernellab.session.compare import paired_ratios
-from kernellab.session.engine.driver import Driver
+from kernellab.session.engine.recorder import Recorder
 from kernellab.session.record.events import Compared
 from kernellab.session.record.fold import apply
 from kernellab.session.record.records import Turn
@@ -56,7 +56,7 @@ def test_torch_compile_is_compared_after_the_session_has_finished(tmp_path: Path
     assert set(session.to_dict()["best"]["speedups"]) == {"eager", "compile"}
     assert "x compile" in repr(session)
 
-    again = Driver.read(session._journal, session.id)
+    again = Recorder.read(session._journal, session.id)
     best = again.best()
     assert best is not None
     assert best.verdict == session.verdict
@@ -129,7 +129,7 @@ def test_chosen_kernels_are_timed_in_one_run_which_tells_of_its_sizes_alone(two:
     before = session.timings.side_by_side(first, second)
     verdict = session.timings.again(first, second, sizes={"M": 600}, timeout=180)
     assert verdict is not None and verdict.passed
-    (event,) = Driver.read(session._journal, session.id).paired
+    (event,) = Recorder.read(session._journal, session.id).paired
     assert event.sizes == {"M": 600}
     assert session.timings.side_by_side(first, second) == before
     ((at, (ratio, low, high)),) = paired_ratios(session.state, first.id, second.id)
@@ -145,7 +145,7 @@ def test_chosen_kernels_are_timed_in_one_run_which_tells_of_its_sizes_alone(two:
     assert [c.baseline for c in verdict.comparisons] == ["eager", f"turn {second.number}"]
     compared = session.timings.side_by_side(first, second)
     assert compared["ratio"] == pytest.approx(1 / verdict.comparisons[1].speedup)
-    assert Driver.read(session._journal, session.id).paired[-1].turns == (first.id, second.id)
+    assert Recorder.read(session._journal, session.id).paired[-1].turns == (first.id, second.id)
 
 
 def test_the_best_kernel_is_timed_over_the_range_of_a_dim_and_the_worst_size_is_named(tmp_path: Path) -> None:

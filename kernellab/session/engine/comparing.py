@@ -43,8 +43,7 @@ class Comparing:
     ) -> None:
         self._engine, self._bench = engine, bench
         self._write, self._on_end = write, on_end
-        #: Whether to also time a finished session's best against torch.compile in the background.
-        self.compares_when_finished = False
+        self._compares_when_finished = False
         self._task: asyncio.Future[None] | None = None
         #: What is being timed; None at rest.
         self.current: Measurement | None = None
@@ -129,10 +128,15 @@ class Comparing:
         self.current = measurement
         self._task = asyncio.ensure_future(measure())
 
+    def compare_when_finished(self, state: State) -> None:
+        """From now on, time a finished session's best against torch.compile too, in the background."""
+        self._compares_when_finished = True
+        self.begin_if_due(state)
+
     def begin_if_due(self, state: State) -> None:
         """Time the best of a finished session against torch.compile, if it has a time but not that one."""
         best = state.best()
-        if not self.compares_when_finished or self.runs:
+        if not self._compares_when_finished or self.runs:
             return
         if state.status is not SessionStatus.FINISHED or best is None or best.turn.id in self._tried:
             return

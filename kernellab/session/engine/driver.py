@@ -1,7 +1,9 @@
-"""Runs one session on the engine's loop: journals decisions, runs turns, asks questions, ends the session.
+"""Runs one session on the engine's loop: carries out requests, takes turns, asks questions, ends the session.
 
-All methods except the constructor and :attr:`state` run on the engine thread. A decision is in the journal when its
-method returns.
+The loop (:meth:`Driver.main`) takes the next action while the session runs, and waits for a request while it rests.
+What a turn does runs in a thread of :mod:`kernellab.session.turn`; requests are carried out meanwhile. Whether this
+process may write the session at all is the :class:`Recorder`'s matter. All methods except the constructor and
+:attr:`state` run on the engine thread. A decision is in the journal when its method returns.
 """
 
 from __future__ import annotations
@@ -9,28 +11,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from dataclasses import replace
 from enum import Enum
 from typing import Any
 
 from kernellab.errors import JournalError, KernellabError, SessionError, counted
 from kernellab.models import TIME_LIMITS, Budget
 from kernellab.models.exchanges import Exchange, Finish, Step
-from kernellab.records import Author, Role, Source, Verdict
+from kernellab.records import Author, Role, Source
 from kernellab.session.engine import decisions
 from kernellab.session.engine.approval import Stops, stops_for
 from kernellab.session.engine.comparing import Comparing, log_failure
 from kernellab.session.engine.engine import Engine
+from kernellab.session.engine.recorder import Recorder
 from kernellab.session.engine.running import Running
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.memory_export import at_end
 from kernellab.session.record.events import (
-    CUT_OFF,
-    ELSEWHERE,
     BudgetSet,
     Event,
     Exchanged,
@@ -43,12 +43,11 @@ from kernellab.session.record.events import (
     TurnStarted,
     Undone,
 )
-from kernellab.session.record.fold import apply, fold
 from kernellab.session.record.journal import Journal
-from kernellab.session.record.records import QuestionKind, SessionStatus, Turn, TurnState
+from kernellab.session.record.records import SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State
-from kernellab.session.turn.context import Bench, Channel
-from kernellab.session.turn.execute import author_of, fault_of, perform, repinned
+from kernellab.session.turn.context import Bench, Channel, answered_before
+from kernellab.session.turn.execute import author_of, failed_turn, perform, repinned
 
 log = logging.getLogger("kernellab.session")
 
@@ -80,13 +79,13 @@ class Driver:
     def __init__(
         self, engine: Engine, journal: Journal, session: str, bench: Bench, stops: Stops | None, changed: Request
     ) -> None:
-        self.engine, self.journal, self.session, self.bench = engine, journal, session, bench
+        self.engine, self.session, self.bench = engine, session, bench
+        self._recorder = Recorder(engine, journal, session)
         self._stops = stops
         self._changed = changed
-        self._seq = 0
-        self._state: State | None = None
         self._requests: asyncio.Queue[Request] = asyncio.Queue()
         self._pace = Pace.ON
+        #: Whether the loop waits for a turn.
         self._busy = False
         self._warmed = False
         #: Turns that this process has started.
@@ -96,70 +95,37 @@ class Driver:
         #: The error that ended the session.
         self.failure: KernellabError | None = None
         self.running = Running(engine, changed)
-        self.comparing = Comparing(engine, bench, self._emit, self._compared)
+        self.comparing = Comparing(engine, bench, self._emit, self._on_compared)
         bench.budget.pause()
-        self.refresh()
+        self._refresh()
         bench.found = self.state.target
 
     @property
     def state(self) -> State:
-        assert self._state is not None
-        return self._state
+        return self._recorder.state
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing runs here, and nothing will run without a decision."""
         return not self._busy and self._requests.empty() and self.state.status is not SessionStatus.RUNNING
 
-    @property
-    def asks(self) -> bool:
-        """Whether the head's agent waits for a person's permission."""
-        head = self.state.head_turn
-        return head is not None and self._asks_within(head)
-
-    def refresh(self) -> None:
-        """Apply the journal's events that this process has not read yet."""
-        new = self.journal.read(self.session, self._seq)
-        for _, event in new:
-            self._state = apply(self.session, self._state, event)
-            self._charge(event)
-        self._seq = new[-1][0] if new else self._seq
-
-    def _charge(self, event: Event) -> None:
-        """Charge the budget for what another process, or an earlier run of this one, spent."""
-        budget = self.bench.budget
-        if isinstance(event, Exchanged):
-            budget.spend(event.exchange.usage)
-        elif isinstance(event, TurnEnded):
-            judged = event.turn.role is Role.VERIFIER and event.turn.reused is None
-            on_gpu = judged and self.state.target is not None and self.state.target.on_gpu
-            budget.spend(seconds=event.turn.seconds, gpu_s=event.turn.seconds if on_gpu else 0.0)
-        elif isinstance(event, BudgetSet):
-            budget.limits = Budget.parse(event.budget).limits
-
-    @staticmethod
-    def read(journal: Journal, session: str) -> State:
-        """Return the session's state from the journal. Raises SessionError if the session does not exist."""
-        state = fold(session, (event for _, event in journal.read(session)))
-        if state is None:
-            raise SessionError(f"There is no session {session}.", f"The journal is {journal.path}.")
-        return state
-
     def look_only(self) -> None:
         """Show a session that was cut off, or that another process runs, as paused instead of continuing it."""
-        status, reason_before = self.state.status, self.state.reason
-        # the agent that asked no longer exists, so its question cannot be answered
-        if (
-            status is SessionStatus.RUNNING
-            or self.asks
-            or (status is SessionStatus.PAUSED and reason_before in (ELSEWHERE, CUT_OFF))
-        ):
-            holder = self.journal.holder(self.session, self.engine.owner)
-            reason = ELSEWHERE if holder else CUT_OFF
-            if (status, reason_before) != (SessionStatus.PAUSED, reason):
-                paused = StatusChanged(status=SessionStatus.PAUSED, reason=reason)
-                self._state = apply(self.session, self.state, paused)
-            self._state = replace(self.state, runner=holder)
+        self._recorder.look_only()
+
+    def _refresh(self) -> None:
+        """Read what other processes wrote, and charge the budget for what they, or an earlier process, spent."""
+        budget = self.bench.budget
+        for event in self._recorder.refresh():
+            match event:
+                case Exchanged(exchange=exchange):
+                    budget.spend(exchange.usage)
+                case TurnEnded(turn=turn):
+                    is_judged = turn.role is Role.VERIFIER and turn.reused is None
+                    on_gpu = is_judged and self.state.target is not None and self.state.target.on_gpu
+                    budget.spend(seconds=turn.seconds, gpu_s=turn.seconds if on_gpu else 0.0)
+                case BudgetSet(budget=text):
+                    budget.limits = Budget.parse(text).limits
 
     def post(self, request: Request) -> None:
         """Queue a request; call it on the engine thread."""
@@ -167,8 +133,7 @@ class Driver:
 
     async def main(self) -> None:
         """Run until the process ends."""
-        running = self.state.status is SessionStatus.RUNNING
-        if running and self.engine.hold(self.journal, self.session) is not None:
+        if self.state.status is SessionStatus.RUNNING and not self._recorder.try_hold():
             self.look_only()
         while not self.engine.closing:
             try:
@@ -177,7 +142,7 @@ class Driver:
                     await self._advance()
                 else:
                     self.bench.budget.pause()
-                    self.engine.let_go(self.session)
+                    self._recorder.release()
                     self._changed()
                     self._carry_out(await self._next_request())
             except KernellabError as error:
@@ -188,16 +153,17 @@ class Driver:
 
     async def _next_request(self) -> Request:
         """Wait for a request; meanwhile, show the changes that another process makes to the session."""
-        while not self.journal.removed:
+        journal = self._recorder.journal
+        while not journal.removed:
             with suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(self._requests.get(), _WATCH_SECONDS)
-            shown = self._seq, self.state.reason
-            self.refresh()
+            shown = self._recorder.position
+            self._refresh()
             self.look_only()
-            if (self._seq, self.state.reason) != shown:
+            if self._recorder.position != shown:
                 self._changed()
-        reason = f"The journal {self.journal.path} was removed: what happens now is not kept. Design it again."
-        self._state = apply(self.session, self.state, StatusChanged(status=SessionStatus.FAILED, reason=reason))
+        reason = f"The journal {journal.path} was removed: what happens now is not kept. Design it again."
+        self._recorder.show(StatusChanged(status=SessionStatus.FAILED, reason=reason))
         self._changed()
         return await self._requests.get()
 
@@ -248,19 +214,6 @@ class Driver:
         dsl = target.dsl if target else self.state.created.dsl or self.bench.target().dsl
         self._emit(*decisions.edit_source(self.state, files, dsl, author))
 
-    def compare(self, baselines: tuple[str, ...], done: Callable[[Verdict | BaseException], None]) -> None:
-        self.comparing.begin(self.state, baselines, done)
-
-    def time_again(
-        self, turns: Sequence[str], sizes: Mapping[str, int], done: Callable[[Verdict | BaseException], None]
-    ) -> None:
-        """Time the kernels of ``turns`` in one run, at ``sizes``; ``done`` receives the verdict or the error."""
-        self.comparing.begin_paired(self.state, turns, sizes, done)
-
-    def compare_when_done(self) -> None:
-        self.comparing.compares_when_finished = True
-        self.comparing.begin_if_due(self.state)
-
     def analyse(self, question: str, done: Callable[[], None]) -> str:
         """Start an Analyst's turn outside the main line, without moving the head. Return the turn's id."""
         state = self.state
@@ -274,10 +227,10 @@ class Driver:
         finishing.add_done_callback(lambda _: done())
         return turn.id
 
-    def _compared(self) -> None:
+    def _on_compared(self) -> None:
         self._changed()
         if self.at_rest:
-            self.engine.let_go(self.session)
+            self._recorder.release()
             self.comparing.begin_if_due(self.state)
 
     # -- turns --------------------------------------------------------------------------------------------------------
@@ -287,7 +240,7 @@ class Driver:
             self._carry_out(self._requests.get_nowait())
         if self.state.status is not SessionStatus.RUNNING:
             return
-        self._hold()
+        self._recorder.hold()
         if not self.state.turns and self._start():
             return
         action = next_action(self.state, self.stops)
@@ -353,7 +306,7 @@ class Driver:
                     self._carry_out(deciding.result())
                 else:
                     deciding.cancel()
-                going = self.state.status is SessionStatus.RUNNING or self._asks_within(turn)
+                going = self.state.status is SessionStatus.RUNNING or self.state.awaits_permission_in(turn.id)
                 if self.state.head != turn.id or not going:
                     break  # a person took over; the result is recorded when it arrives
         finally:
@@ -391,7 +344,7 @@ class Driver:
             text = f"The process was cut off here, after {counted(len(cut), 'step')}; the agent begins again."
             self._emit(Stepped(turn=turn.id, step=Step(kind="note", title=text, started=time.time())))
         channel = self.running.begin(
-            turn.id, record, self._answered(turn), self.state.exchanges(), step=step,
+            turn.id, record, answered_before(self.state, turn), self.state.exchanges(), step=step,
             permit=lambda title, details: self._permission(turn, title, details),
             notes=lambda: self.state.notes.get(turn.role, ()), briefed=state.notes.get(turn.role, ()),
             attended=self.state.approval != "none",
@@ -416,26 +369,9 @@ class Driver:
     def _ask_permission(self, turn: Turn, title: str, details: str) -> Future[str]:
         answer = self.running.permission(turn.id)
         self.bench.budget.pause()
-        question = decisions.permission(turn, title, details, self._seq)
+        question = decisions.permission(turn, title, details, self._recorder.position.event)
         self._emit(StatusChanged(status=SessionStatus.WAITING, reason=question.text, question=question))
         return answer
-
-    def _asks_within(self, turn: Turn) -> bool:
-        """Whether the turn waits for a person's permission."""
-        question = self.state.question
-        about_turn = question is not None and question.kind is QuestionKind.PERMISSION and question.turn == turn.id
-        return about_turn and self.state.status is SessionStatus.WAITING
-
-    def _answered(self, turn: Turn) -> tuple[Exchange, ...]:
-        """Replies that this turn does not request again: its own from before the process was killed, and those of
-        attempts that ended before a later request was answered."""
-        attempts = [
-            attempt.id
-            for attempt in self.state.turns.values()
-            if attempt.parent == turn.parent and attempt.role is turn.role and _cut_off(attempt)
-        ]
-        exchanges = [exchange for turn_id in (*attempts, turn.id) for exchange in self.state.exchanges(turn_id)]
-        return tuple(exchange for exchange in exchanges if exchange.finish is Finish.STOP)
 
     async def _finish(self, turn: Turn, state: State, channel: Channel) -> None:
         is_wanted = False
@@ -447,14 +383,14 @@ class Driver:
         if is_wanted and not cut_off:
             self._ended(turn, done)
         if self.at_rest:
-            self.engine.let_go(self.session)
+            self._recorder.release()
 
     def _ended(self, turn: Turn, done: Turn) -> None:
         events = self._found()
         current = self.state.turns[turn.id]
         if current.state is TurnState.SUPERSEDED and done.state is TurnState.FAILED:
             done = done.model_copy(update={"state": TurnState.SUPERSEDED})
-        if self._asks_within(turn):
+        if self.state.awaits_permission_in(turn.id):
             # the agent has ended, so the permission is no longer needed
             events.append(decisions.RUNNING)
         if current.parent != done.parent:
@@ -464,22 +400,11 @@ class Driver:
 
     # -- shared helpers ------------------------------------------------------------------------------------------------
 
-    def _hold(self) -> None:
-        holder = self.engine.hold(self.journal, self.session)
-        if holder is not None:
-            raise SessionError(
-                f"The session {self.session} is run by {holder}.", "Use it there, or stop it there first."
-            )
-
     def _emit(self, *events: Event) -> None:
         if not events:
             return
-        self._hold()
-        self._seq = self.journal.append(self.session, self.engine.owner, events)
+        self._recorder.write(events)
         for event in events:
-            self._state = apply(self.session, self.state, event)
-            if isinstance(event, TurnStarted):
-                self._started.add(event.turn.id)
             self._follow(event)
         if self.state.status is not SessionStatus.FAILED:
             self.failure = None  # an edit, a fork or an answer has resolved the error
@@ -492,8 +417,10 @@ class Driver:
                 self.running.break_off(turn.id, drop=True)
             case TurnEnded(turn=turn) if turn.state is TurnState.SUPERSEDED and turn.role is not Role.VERIFIER:
                 self.running.break_off(turn.id)
-            case TurnStarted(turn=turn) if turn.placed and not turn.only_pins:
-                self._pace = Pace.ON
+            case TurnStarted(turn=turn):
+                self._started.add(turn.id)
+                if turn.placed and not turn.only_pins:
+                    self._pace = Pace.ON
             case Permitted(turn=turn_id, answer=answer):
                 self.running.permit(turn_id, answer)
             case StatusChanged(status=SessionStatus.RUNNING) if self.state.head is not None:
@@ -510,8 +437,8 @@ class Driver:
         """Run a request. Requests report errors to their caller; no error escapes into the loop."""
         self.message = ""
         with suppress(JournalError):  # a request that writes reports the error to its caller
-            if self.engine.hold(self.journal, self.session) is None:
-                self.refresh()  # another process may have continued the session
+            if self._recorder.try_hold():
+                self._refresh()  # another process may have continued the session
         try:
             request()
         except KernellabError as error:
@@ -523,30 +450,12 @@ class Driver:
         head = self.state.head_turn
         events: list[Event] = []
         if head is not None and head.state is TurnState.RUNNING:
-            failed = head.model_copy(
-                update={
-                    "state": TurnState.FAILED,
-                    "error": error.message,
-                    "remedy": error.remedy,
-                    "fault": fault_of(error),
-                    "seconds": time.time() - head.started,
-                }
-            )
+            failed = failed_turn(head, error).model_copy(update={"seconds": time.time() - head.started})
             events.append(TurnEnded(turn=failed))
         try:
             self._emit(*events, StatusChanged(status=SessionStatus.FAILED, reason=str(error)))
         except KernellabError as journal_error:
             # the journal is missing or another process holds it: this process can still report that and rest
             self.message = str(journal_error)
-            self._state = apply(
-                self.session, self.state, StatusChanged(status=SessionStatus.FAILED, reason=str(journal_error))
-            )
+            self._recorder.show(StatusChanged(status=SessionStatus.FAILED, reason=str(journal_error)))
             self._changed()
-
-
-def _cut_off(turn: Turn) -> bool:
-    """Whether the turn was stopped or a model request was not answered. Garbage counts as an answer, and is retried."""
-    if turn.state is TurnState.STOPPED:
-        return True
-    ended = turn.state in (TurnState.FAILED, TurnState.SUPERSEDED)
-    return ended and turn.of_model and turn.fault != "model:garbage"

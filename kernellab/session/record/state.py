@@ -180,6 +180,16 @@ class State:
         return None if answered else ended
 
     @property
+    def awaits_permission(self) -> bool:
+        """Whether the head's agent waits for a person's permission."""
+        return self.head is not None and self.awaits_permission_in(self.head)
+
+    def awaits_permission_in(self, turn_id: str) -> bool:
+        """Whether that turn's agent waits for a person's permission."""
+        question = self.question if self.status is SessionStatus.WAITING else None
+        return question is not None and question.kind is QuestionKind.PERMISSION and question.turn == turn_id
+
+    @property
     def cut_off(self) -> bool:
         """Whether the process that ran the session ended during the head's turn."""
         return (self.status, self.reason) == (SessionStatus.PAUSED, CUT_OFF)

@@ -30,6 +30,8 @@ from kernellab.models.exchanges import Exchange, Finish, Step, Usage
 from kernellab.records import Role, Source, StageResult
 from kernellab.session.config import model_settings
 from kernellab.session.record.events import Created, Note, TargetFound
+from kernellab.session.record.records import Turn, TurnState
+from kernellab.session.record.state import State
 from kernellab.task import Task, TaskFlag, load_task
 
 if TYPE_CHECKING:
@@ -238,6 +240,26 @@ class Bench:
 
 
 # -- replies that the journal already holds ----------------------------------------------------------------------------
+
+
+def answered_before(state: State, turn: Turn) -> tuple[Exchange, ...]:
+    """Replies that this turn does not request again: its own from before the process was killed, and those of
+    attempts that ended before a later request was answered."""
+    attempts = [
+        attempt.id
+        for attempt in state.turns.values()
+        if attempt.parent == turn.parent and attempt.role is turn.role and _lost_its_answer(attempt)
+    ]
+    exchanges = [exchange for turn_id in (*attempts, turn.id) for exchange in state.exchanges(turn_id)]
+    return tuple(exchange for exchange in exchanges if exchange.finish is Finish.STOP)
+
+
+def _lost_its_answer(turn: Turn) -> bool:
+    """Whether the turn was stopped or a model request was not answered. Garbage counts as an answer, and is retried."""
+    if turn.state is TurnState.STOPPED:
+        return True
+    has_ended = turn.state in (TurnState.FAILED, TurnState.SUPERSEDED)
+    return has_ended and turn.of_model and turn.fault != "model:garbage"
 
 
 class Resumed:
