@@ -28,7 +28,7 @@ from kernellab.session.record.events import Created
 from kernellab.session.record.records import Reminder, Turn
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
-from kernellab.session.turn.recalling import begun, learn, reminded, reward, starts
+from kernellab.session.turn.recalling import from_nearest, learn, reminded, reward, starts
 from kernellab.sketch.check import load_program
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
@@ -88,13 +88,13 @@ def test_a_design_begins_where_a_kernel_of_its_kind_did_and_without_a_memory_as_
     session = bench(place)
     replies = RulesDesigner().designs(DesignBrief(session.task(), CPU))
     found = starts(session, replies)
-    reply, told = begun(replies, found)
+    reply, told = from_nearest(replies, found)
     assert reply.constexpr == {"BM": 32, "BN": 512, "BK": 64}
     assert "Begun as remembered" in reply.rationale
     assert [(r.name, r.taken) for r in told] == [("product", True)]
     empty = bench(tmp_path)
-    assert begun(replies, starts(empty, replies)) == (replies[0], ())
-    assert begun(replies, starts(bench(place, memory="off"), replies)) == (replies[0], ())
+    assert from_nearest(replies, starts(empty, replies)) == (replies[0], ())
+    assert from_nearest(replies, starts(bench(place, memory="off"), replies)) == (replies[0], ())
     assert not (tmp_path / ".kernellab" / "memory").exists()
 
 
@@ -113,7 +113,7 @@ def test_what_was_measured_elsewhere_starts_a_race_and_no_design(place: Path) ->
     session = bench(place)
     found = starts(session, _designs())
     old = [replace(s, hit=s.hit.on("measured on another chip")) for s in found]
-    assert begun(_designs(), old)[1] == ()
+    assert from_nearest(_designs(), old)[1] == ()
     assert "stale: measured on another chip" in old[0].hit.why
     assert stale(found[0].hit.kernel, "a CPU", {}) == ""
     had = found[0].hit.kernel.model_copy(update={"measured": Measured(trust=Trust.T2, versions={"compiler": "12.2.0"})})

@@ -47,7 +47,8 @@ from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench, Channel, answered_before
-from kernellab.session.turn.execute import author_of, failed_turn, perform, repinned
+from kernellab.session.turn.designing import repinned
+from kernellab.session.turn.execute import author_of, failed_turn, perform
 
 log = logging.getLogger("kernellab.session")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -237,6 +238,17 @@ class Bench:
                     model.skip(exchange for exchange in channel.said if exchange.recorded_at)
                 self._replays[key] = model
             return self._replays[key]
+
+
+@contextmanager
+def charging_gpu_time(bench: Bench, target: Target) -> Iterator[None]:
+    """Charge the time within it to the session's GPU seconds, if ``target`` is a GPU."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        if target.chip.kind == "gpu":
+            bench.budget.spend(gpu_s=time.perf_counter() - began)
 
 
 # -- replies that the journal already holds ----------------------------------------------------------------------------

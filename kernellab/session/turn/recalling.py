@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kernellab.agents.briefs import Advice, Brief, CodeBrief, Cure, DesignBrief, DesignReply, Recalled, Remembered
 from kernellab.errors import CaptureError
 from kernellab.memory.records import Purpose
-from kernellab.records import Role, Verdict
+from kernellab.records import Role, Route, Verdict
 from kernellab.session.record.records import Reminder, Turn
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 AnyBrief = TypeVar("AnyBrief", bound=Brief)
 
-#: Least similarity at which an unmeasured design uses a kernel's values: of the computation, and of the sizes.
+#: Least similarity at which an unmeasured design uses a kernel's values: of the computation, and of the sizes. Chosen,
+#: not measured.
 _SURE_LOGIC, _SURE_SHAPE = 0.85, 0.75
 
 
@@ -54,8 +55,9 @@ def _recalled(recall: Recall, brief: Brief) -> Recalled:
 def _remembered(hit: Hit) -> Remembered:
     kernel = hit.kernel
     return Remembered(
-        kernel.id, kernel.name, hit.why, hit.score, hit.logic, hit.shape, hit.value, kernel.dsl, kernel.sketch or "",
-        kernel.constexpr, kernel.source, kernel.rationale, hit.stale,
+        id=kernel.id, name=kernel.name, why=hit.why, score=hit.score, logic=hit.logic, shape=hit.shape,
+        value=hit.value, dsl=kernel.dsl, sketch=kernel.sketch or "", constexpr=kernel.constexpr,
+        source=kernel.source, rationale=kernel.rationale, stale=hit.stale,
     )  # fmt: skip
 
 
@@ -67,11 +69,11 @@ def reminders(recalled: Recalled) -> tuple[Reminder, ...]:
     )
 
 
-def reminder(hit: Hit, taken: bool) -> Reminder:
+def reminder_of(hit: Hit, is_taken: bool) -> Reminder:
     """Return a hit as a turn's record keeps it."""
     return Reminder(
         id=hit.kernel.id, name=hit.kernel.name, why=hit.why, score=hit.score, logic=hit.logic, shape=hit.shape,
-        value=hit.value, taken=taken,
+        value=hit.value, taken=is_taken,
     )  # fmt: skip
 
 
@@ -85,33 +87,42 @@ def starts(bench: Bench, replies: list[DesignReply]) -> list[Start]:
     return start_points
 
 
-def begun(replies: list[DesignReply], found: list[Start]) -> tuple[DesignReply, tuple[Reminder, ...]]:
+class StartedDesign(NamedTuple):
+    """A design, or the route of a Designer that is done, and the remembered kernels from which it began."""
+
+    reply: DesignReply | Route
+    reminders: tuple[Reminder, ...] = ()
+
+
+def from_nearest(replies: list[DesignReply], start_points: list[Start]) -> StartedDesign:
     """Return the rules' first design, started from the nearest remembered kernel if it is near enough without a
     measurement: nearly the same computation and size, measured on this machine."""
-    for start in found:
+    for start in start_points:
         hit = start.hit
         if hit.logic >= _SURE_LOGIC and hit.shape >= _SURE_SHAPE and not hit.stale:
             reply, values = replies[start.carried.design], dict(start.carried.values)
             rationale = f"{reply.rationale} Begun as remembered: {hit.why}"
-            return replace(reply, constexpr=values, rationale=rationale), (reminder(hit, taken=True),)
-    return replies[0], ()
+            return StartedDesign(
+                replace(reply, constexpr=values, rationale=rationale), (reminder_of(hit, is_taken=True),)
+            )
+    return StartedDesign(replies[0])
 
 
-def learn_starts(bench: Bench, found: list[Start], points: Sequence[Point], tuned: Tuned) -> None:
+def learn_starts(bench: Bench, start_points: list[Start], points: Sequence[Point], tuned: Tuned) -> None:
     """Report to the memory how near each start was to the tuner's best: the best time divided by the start's."""
     times = {m.point: m.time.median_ms for m in tuned.measured if m.time is not None}
     recall = bench.recall()
     if recall is None or recall.held_out or tuned.best not in times:
         return
     with bench.remembering():
-        for start, point in zip(found, points, strict=True):
+        for start, point in zip(start_points, points, strict=True):
             share = times[tuned.best] / times[point] if point in times else 0.0
             recall.memory.used([start.hit.kernel.id], Purpose.DRAFT, share)
 
 
 def learn(bench: Bench, state: State, turn: Turn) -> None:
     """Report the result of ``turn``, a verification, to the memory, for the entries that earlier turns received."""
-    entry_ids = _told_above(state, turn)
+    entry_ids = _entries_above(state, turn)
     # a benchmark's run does not change the memory, so that its tasks receive the same entries in any order
     recall = None if bench.created.hold_out or not entry_ids or turn.reused is not None else bench.recall()
     if recall is None or turn.verdict is None:
@@ -123,7 +134,7 @@ def learn(bench: Bench, state: State, turn: Turn) -> None:
         recall.memory.used(entry_ids, purpose, score, f"{state.id} {turn.id}")
 
 
-def _told_above(state: State, turn: Turn) -> list[str]:
+def _entries_above(state: State, turn: Turn) -> list[str]:
     """The entries that roles of this attempt received, back to the last verdict."""
     entry_ids: dict[str, None] = {}
     for ancestor in state.up(turn.parent):

@@ -3,7 +3,6 @@ values, and a change of tiles changes rounding without changing what is computed
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from kernellab.errors import VerifierError
@@ -40,17 +39,13 @@ def refuted(
         return None
     case_options = options.model_copy(update={"level": Trust.T1, "counterexamples": (case,)})
     channel.say(f"trying turn {best.number}, the best so far, at these inputs")
-    began = time.perf_counter()
     try:
-        with engine().verifying:
+        with engine().verifying, bench.charging_gpu_time():
             judged = engine().verifier().verify(
                 task, best.candidate.source, bench.target(), options=case_options, cancel=channel.cancel
             )  # fmt: skip
     except VerifierError:
         return None  # it keeps its verdict
-    finally:
-        if bench.target().chip.kind == "gpu":
-            bench.budget.spend(gpu_s=time.perf_counter() - began)
     if judged.passed or judged.stage is not Stage.CORRECT or _drawn(task, judged.evidence) != case:
         return None  # a verification draws other cases too; a failure at those does not concern these inputs
     reason = f"It passed at first, and is wrong at the inputs at which the kernel of turn {number} is: {judged.reason}"

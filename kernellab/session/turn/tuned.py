@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,8 @@ from kernellab.errors import KernellabError, counted
 from kernellab.options.design import tuning_limit
 from kernellab.records import Candidate, Route, RouteKind
 from kernellab.session.engine.engine import engine
-from kernellab.session.record.records import Reminder
 from kernellab.session.turn.context import Bench, Channel
-from kernellab.session.turn.recalling import learn_starts, reminder, starts
+from kernellab.session.turn.recalling import StartedDesign, learn_starts, reminder_of, starts
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.library import is_library
 from kernellab.target import Backend
@@ -25,17 +24,14 @@ if TYPE_CHECKING:
     from kernellab.tuning import Measured, Tuned
     from kernellab.tuning.space import Point
 
-#: Number of points that a tuner may try beyond the designs themselves.
+#: Number of points that a tuner may try beyond the designs themselves; chosen, not measured.
 CLIMB = 12
 
 
-def tuned_design(
-    bench: Bench, designer: RulesDesigner, brief: DesignBrief, channel: Channel,
-    remembered: Callable[[Iterable[Reminder]], None] = lambda _: None,
-) -> DesignReply:  # fmt: skip
+def tuned_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, channel: Channel) -> StartedDesign:
     """Return the fastest schedule with its tunables' values; the first schedule if nothing can be timed.
 
-    With a memory, the race begins with the values of similar kernels; ``remembered`` receives them.
+    With a memory, the race begins with the values of similar kernels.
 
     A design that calls the library races with the others even if tuning was not requested: which is faster is measured,
     not guessed.
@@ -44,10 +40,10 @@ def tuned_design(
         DesignError, CaptureError: from the Designer; an error of a measurement is stated in the rationale.
     """
     replies = designer.designs(brief)
-    has_library = brief.allow_library and any(_composes(r) for r in replies)
+    has_library = brief.allow_library and any(_calls_library(r) for r in replies)
     limit = bench.created.tune or (str(len(replies)) if has_library else "")
     if brief.target.backend is Backend.INTERPRETER or not limit:
-        return replies[0]
+        return StartedDesign(replies[0])
     from kernellab.tuning.space import Point
 
     remembered_starts = starts(bench, replies)
@@ -55,13 +51,16 @@ def tuned_design(
     try:
         tuned = _measured(bench, brief, replies, limit, channel, first)
     except KernellabError as error:
-        return replace(replies[0], rationale=f"{replies[0].rationale} Not tuned: {error.message}")
+        return StartedDesign(replace(replies[0], rationale=f"{replies[0].rationale} Not tuned: {error.message}"))
     if tuned.best is None:
-        return replace(replies[0], rationale=f"{replies[0].rationale} {tuned.words()}")
-    remembered(reminder(s.hit, p == tuned.best) for s, p in zip(remembered_starts, first, strict=True))
+        return StartedDesign(replace(replies[0], rationale=f"{replies[0].rationale} {tuned.words()}"))
     if not tuned.cached:
         learn_starts(bench, remembered_starts, first, tuned)
-    return _chosen(replies, tuned.best, tuned.words())
+    reminders = [
+        reminder_of(start.hit, is_taken=point == tuned.best)
+        for start, point in zip(remembered_starts, first, strict=True)
+    ]
+    return StartedDesign(_chosen(replies, tuned.best, tuned.words()), tuple(reminders))
 
 
 def faster_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, channel: Channel) -> DesignReply | Route:
@@ -107,7 +106,7 @@ def _new_or_end(
     """The measured best; if that was tried already, a route to FINISH, for a ``reason`` that holds what was tried."""
     assert tuned.best is not None
     reply = _chosen(replies, tuned.best, tuned.words())
-    if not any(a.sketch == reply.sketch and a.candidate and _same(a.candidate, reply) for a in brief.history):
+    if not any(a.sketch == reply.sketch and a.candidate and _has_values(a.candidate, reply) for a in brief.history):
         return reply
     points, designs = counted(len(tuned.measured), "point"), counted(len(replies), "design")
     were = "was" if len(tuned.measured) == 1 else "were"
@@ -115,7 +114,7 @@ def _new_or_end(
     return Route(to=RouteKind.FINISH, error_class=brief.route.error_class if brief.route else "", reason=reason(tried))
 
 
-def _same(candidate: Candidate, reply: DesignReply) -> bool:
+def _has_values(candidate: Candidate, reply: DesignReply) -> bool:
     """Whether ``candidate`` was made with the values of ``reply``, or the sketch's own where the reply has none."""
     defaults = {c.name: c.value for c in load_program(reply.sketch).tunables}
     return {**defaults, **candidate.constexpr} == {**defaults, **candidate.constexpr, **reply.constexpr}
@@ -148,14 +147,10 @@ def _measured(
         channel.say(f"timing design {len(tried_points)}, at most {limit_text}")
         return measure(point, budget)
 
-    try:
-        with engine().verifying, turns.aside():
-            measure = WorkerMeasure(engine().verifier(), brief.task, brief.target, fixed, brief.allow_library)
-            space = Space(brief.task, brief.target, fixed)
-            tuned = tune(designs, space, timed, trials, stop, first=first)
-    finally:
-        if brief.target.chip.kind == "gpu":
-            bench.budget.spend(gpu_s=time.perf_counter() - began)
+    with bench.charging_gpu_time(), engine().verifying, turns.aside():
+        measure = WorkerMeasure(engine().verifier(), brief.task, brief.target, fixed, brief.allow_library)
+        space = Space(brief.task, brief.target, fixed)
+        tuned = tune(designs, space, timed, trials, stop, first=first)
     if not channel.cancel.is_set():
         cache.write(name, limit, tuned)
     return tuned
@@ -166,5 +161,5 @@ def _chosen(replies: list[DesignReply], best: Point, words: str) -> DesignReply:
     return replace(chosen, constexpr=dict(best.values), rationale=f"{chosen.rationale} {words}")
 
 
-def _composes(reply: DesignReply) -> bool:
+def _calls_library(reply: DesignReply) -> bool:
     return any(is_library(kernel) for kernel in load_program(reply.sketch).kernels)

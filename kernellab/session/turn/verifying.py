@@ -35,19 +35,18 @@ def verified(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if judged_turn is not None:
         return turn.model_copy(update={"verdict": judged_turn.verdict, "reused": judged_turn.id})
     options = options_of(bench, state, candidate)
+    options = options.model_copy(update={"counterexamples": counterexamples(task, state)})
     with engine().verifying:
         _refuse_stopped(channel.cancel)
-        began = time.perf_counter()
-        try:
-            verdict = engine().verifier().verify(
-                task, candidate.source, target,
-                options=options.model_copy(update={"counterexamples": counterexamples(task, state)}),
-                progress=channel.progress, cancel=channel.cancel,
-            )  # fmt: skip
+        with bench.charging_gpu_time():
+            verdict = (
+                engine()
+                .verifier()
+                .verify(
+                    task, candidate.source, target, options=options, progress=channel.progress, cancel=channel.cancel
+                )
+            )
             verdict, no_counters = _with_counters(bench, candidate.source, verdict)
-        finally:
-            if target.chip.kind == "gpu":
-                bench.budget.spend(gpu_s=time.perf_counter() - began)
     verdict = _with_task_flags(bench, verdict)
     turn = turn.model_copy(
         update={
@@ -80,16 +79,14 @@ def _next_to_best(
     best = state.best()
     if best is None or not unsure(best.verdict, verdict):
         return None
-    name, began = f"turn {best.number}", time.perf_counter()
+    name = f"turn {best.number}"
     channel.say(f"timing it in one run with {name}, the best so far")
     try:
-        judged = compare(bench, source, ("eager",), {name: best.candidate.source}, cancel=channel.cancel)
-        comparison = judged.against(name)
+        with bench.charging_gpu_time():
+            judged = compare(bench, source, ("eager",), {name: best.candidate.source}, cancel=channel.cancel)
     except (VerifierError, SessionError):
         return None  # both have verdicts already
-    finally:
-        if bench.target().chip.kind == "gpu":
-            bench.budget.spend(gpu_s=time.perf_counter() - began)
+    comparison = judged.against(name)
     return (best.turn.id, comparison) if comparison is not None else None
 
 
