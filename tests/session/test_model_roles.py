@@ -28,7 +28,7 @@ from kernellab.session.record.events import Created
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.state import State
 from kernellab.session.record.view import turn_line
-from kernellab.session.turn.briefing import improvers
+from kernellab.session.turn.briefing import improving_roles
 from kernellab.session.turn.fallback import unverified_lowering
 from kernellab.task import load_task
 from tests.agents.model_parts import CPU
@@ -511,10 +511,10 @@ def test_who_asks_for_no_more_than_a_right_kernel_is_told_to_the_conductor(speak
 def test_without_sketches_the_coder_alone_may_find_something_faster(speak: Any) -> None:
     session, _ = speak(answer("no"), roles={"designer": "model", "coder": "model"}, ablation=["sketch"], max_turns=1)
     session.wait(120)
-    assert improvers(session.state) == {Role.CODER}
+    assert improving_roles(session.state) == {Role.CODER}
     whole, _ = speak(answer("no"), roles={"designer": "model", "coder": "model"}, max_turns=1)
     whole.wait(120)
-    assert improvers(whole.state) == {Role.DESIGNER, Role.CODER}
+    assert improving_roles(whole.state) == {Role.DESIGNER, Role.CODER}
 
 
 def test_when_one_improver_knows_nothing_faster_the_other_is_asked_before_the_end(speak: Any) -> None:

@@ -103,8 +103,8 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         turns_left=max(0, state.created.max_turns - state.unattended),
         error=f"{last.error} {last.remedy}".strip() if last and last.state is TurnState.FAILED else "",
         notes=state.notes_for(Role.CONDUCTOR),
-        improve=improves(state),
-        improvers=improvers(state),
+        improve=seeks_faster(state),
+        improvers=improving_roles(state),
         best=best.verdict if best else None,
         request_tokens=_request_tokens(state),
         measures=_measures(bench, state, design_turn),
@@ -142,14 +142,14 @@ def analyse_brief(bench: Bench, state: State, parent: str | None, question: str)
     )
 
 
-def improves(state: State) -> bool:
+def seeks_faster(state: State) -> bool:
     """Whether the session continues after a kernel passed. The rules have nothing more to try; a model may have."""
     if state.created.improve is not None:
         return state.created.improve
     return any(is_model(state.roles.get(role, "rules")) for role in (Role.DESIGNER, Role.CODER))
 
 
-def improvers(state: State) -> frozenset[Role]:
+def improving_roles(state: State) -> frozenset[Role]:
     """The roles that may find a kernel faster than one that passed."""
     if "sketch" in state.created.ablation:
         return frozenset((Role.CODER,))

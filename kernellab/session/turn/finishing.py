@@ -9,22 +9,22 @@ from kernellab.agents.rules.suggestions import slow_because
 from kernellab.records import Role, Route, RouteKind
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
-from kernellab.session.turn.briefing import improvers, improves, route_brief
+from kernellab.session.turn.briefing import improving_roles, route_brief, seeks_faster
 from kernellab.session.turn.context import Bench
 
 
 def finished(bench: Bench, state: State, turn: Turn, route: Route) -> Turn:
     """Return the turn of a role that reported by ``route`` that the work is done."""
     next_role = _next_improver(state, turn.role)
-    if next_role is not None and improves(state):
+    if next_role is not None and seeks_faster(state):
         route = _asking(bench, state, turn, route, next_role)
     return turn.model_copy(update={"route": route, "rationale": route.reason})
 
 
 def _next_improver(state: State, finished_role: Role) -> Role | None:
     """The other role, if it may find something faster and was not asked to since the best kernel was made."""
-    others = [role for role in (Role.DESIGNER, Role.CODER) if role in improvers(state) and role is not finished_role]
-    return next((role for role in others if not _was_asked(state, role)), None)
+    others = improving_roles(state) - {finished_role}
+    return next((r for r in (Role.DESIGNER, Role.CODER) if r in others and not _was_asked(state, r)), None)
 
 
 def _asking(bench: Bench, state: State, turn: Turn, route: Route, role: Role) -> Route:

@@ -10,7 +10,7 @@ from kernellab.records import Evidence, Stage, Trust, Verdict
 from kernellab.session.engine.engine import engine
 from kernellab.session.record.standings import Best
 from kernellab.session.record.state import State
-from kernellab.session.turn.context import Bench, Channel
+from kernellab.session.turn.context import Bench, Channel, charging_gpu_time
 from kernellab.verifier.protocol.remedies import lost_digits
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ def refuted(
         return None
     case_options = options.model_copy(update={"level": Trust.T1, "counterexamples": (case,)})
     channel.say(f"trying turn {best.number}, the best so far, at these inputs")
+    target = bench.target()
     try:
-        with engine().verifying, bench.charging_gpu_time():
+        with charging_gpu_time(bench, target), engine().verifying:
             judged = engine().verifier().verify(
-                task, best.candidate.source, bench.target(), options=case_options, cancel=channel.cancel
+                task, best.candidate.source, target, options=case_options, cancel=channel.cancel
             )  # fmt: skip
     except VerifierError:
         return None  # it keeps its verdict

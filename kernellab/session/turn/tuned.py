@@ -13,7 +13,7 @@ from kernellab.errors import KernellabError, counted
 from kernellab.options.design import tuning_limit
 from kernellab.records import Candidate, Route, RouteKind
 from kernellab.session.engine.engine import engine
-from kernellab.session.turn.context import Bench, Channel
+from kernellab.session.turn.context import Bench, Channel, charging_gpu_time
 from kernellab.session.turn.recalling import StartedDesign, learn_starts, reminder_of, starts
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.library import is_library
@@ -147,7 +147,7 @@ def _measured(
         channel.say(f"timing design {len(tried_points)}, at most {limit_text}")
         return measure(point, budget)
 
-    with bench.charging_gpu_time(), engine().verifying, turns.aside():
+    with charging_gpu_time(bench, brief.target), engine().verifying, turns.aside():
         measure = WorkerMeasure(engine().verifier(), brief.task, brief.target, fixed, brief.allow_library)
         space = Space(brief.task, brief.target, fixed)
         tuned = tune(designs, space, timed, trials, stop, first=first)

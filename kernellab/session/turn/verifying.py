@@ -14,14 +14,14 @@ from kernellab.records import Author, Candidate, Comparison, Ranking, Role, Sour
 from kernellab.session.engine.engine import engine
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
-from kernellab.session.turn.context import Bench, Channel
+from kernellab.session.turn.context import Bench, Channel, charging_gpu_time
 from kernellab.session.turn.refuting import counterexamples, refuted
 
 if TYPE_CHECKING:
     from kernellab.task import Task
     from kernellab.verifier.protocol.options import VerifyOptions
 
-#: Time limit of a baseline's compilation in the background, and the polling interval.
+#: Time limit of a baseline's compilation in the background, and the polling interval; chosen, not measured.
 _COMPILE_SECONDS = 300.0
 _LOOK_SECONDS = 0.4
 
@@ -38,13 +38,10 @@ def verified(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     options = options.model_copy(update={"counterexamples": counterexamples(task, state)})
     with engine().verifying:
         _refuse_stopped(channel.cancel)
-        with bench.charging_gpu_time():
-            verdict = (
-                engine()
-                .verifier()
-                .verify(
-                    task, candidate.source, target, options=options, progress=channel.progress, cancel=channel.cancel
-                )
+        with charging_gpu_time(bench, target):
+            judge = engine().verifier()
+            verdict = judge.verify(
+                task, candidate.source, target, options=options, progress=channel.progress, cancel=channel.cancel
             )
             verdict, no_counters = _with_counters(bench, candidate.source, verdict)
     verdict = _with_task_flags(bench, verdict)
@@ -82,7 +79,7 @@ def _next_to_best(
     name = f"turn {best.number}"
     channel.say(f"timing it in one run with {name}, the best so far")
     try:
-        with bench.charging_gpu_time():
+        with charging_gpu_time(bench, bench.target()):
             judged = compare(bench, source, ("eager",), {name: best.candidate.source}, cancel=channel.cancel)
     except (VerifierError, SessionError):
         return None  # both have verdicts already
