@@ -12,7 +12,7 @@ from kernellab.errors import SessionError
 from kernellab.models import Ledger
 from kernellab.models.ledger import reported, tokens, usage_of
 from kernellab.records import Role, Route
-from kernellab.session.engine import decisions
+from kernellab.session.engine import placing
 from kernellab.session.engine.driver import Decision
 from kernellab.session.record.events import Event
 from kernellab.session.record.state import State
@@ -49,14 +49,14 @@ def answer(bench: Bench, state: State, text: str, role: str | Role | None) -> De
 
     def decide(state: State) -> list[Event]:
         if isinstance(reply, DesignReply):
-            return decisions.place_sketch(
+            return placing.place_sketch(
                 state, reply.sketch,
                 constexpr=dict(reply.constexpr), rationale=reply.rationale, claims=tuple(reply.claims),
             )  # fmt: skip
         if isinstance(reply, CodeReply):
-            return decisions.place_source(state, reply.source, rationale=reply.rationale)
+            return placing.place_source(state, reply.source, rationale=reply.rationale)
         assert isinstance(reply, Route)
-        return decisions.place_route(state, reply)
+        return placing.place_route(state, reply)
 
     return decide
 

@@ -15,7 +15,7 @@ from kernellab.errors import KernellabError, SessionError, lasting
 from kernellab.export import VerifiedKernel, compiled, module_text, package
 from kernellab.records import Author, Role, Source, Verdict
 from kernellab.session.config import check_model
-from kernellab.session.engine import decisions
+from kernellab.session.engine import decisions, placing
 from kernellab.session.engine.approval import Stops, policy_of
 from kernellab.session.engine.driver import Driver
 from kernellab.session.engine.engine import Engine, engine
@@ -250,7 +250,7 @@ class Session:
 
     def edit_sketch(self, text: str, author: Author = Author.HUMAN) -> None:
         """Place a Designer's turn; code and verification follow. An agent's ``author`` may not change pinned lines."""
-        self._requests.decide(lambda state: decisions.place_sketch(state, text, author))
+        self._requests.decide(lambda state: placing.place_sketch(state, text, author))
 
     def edit_source(self, files: str | Mapping[str, str] | Source, author: Author = Author.HUMAN) -> None:
         """Place a Coder's turn by you, or by ``author``; verification follows. Unnamed files are unchanged."""
@@ -345,11 +345,11 @@ class Session:
     def pin(self, line: int, reason: str = "") -> None:
         """Pin a line of the sketch (from 1): agents' revisions must keep it. The next action does not change.
         Raises SessionError if there is no sketch."""
-        self._requests.decide(lambda state: decisions.pin(state, line, True, reason))
+        self._requests.decide(lambda state: placing.pin(state, line, True, reason))
 
     def unpin(self, line: int) -> None:
         """Unpin a line of the sketch (from 1) for agents' revisions. Raises SessionError if there is no sketch."""
-        self._requests.decide(lambda state: decisions.pin(state, line, False, ""))
+        self._requests.decide(lambda state: placing.pin(state, line, False, ""))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 

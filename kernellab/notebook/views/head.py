@@ -26,7 +26,7 @@ from kernellab.records import Author, Role, Route, RouteKind, StageResult, Stage
 from kernellab.records.standing import Standing
 from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.comparing import Measurement
-from kernellab.session.engine.decisions import not_tunable
+from kernellab.session.engine.decisions import tuning_refusal
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
@@ -203,7 +203,7 @@ def _may_tune(state: State) -> bool:
         return False
     if any(turn.route is not None and turn.route.measure for turn in state.turns.values()):
         return False
-    return not_tunable(state) is None
+    return tuning_refusal(state) is None
 
 
 # -- the card ----------------------------------------------------------------------------------------------------------

@@ -7,15 +7,14 @@ writes the returned events.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from kernellab.errors import SessionError
 from kernellab.models import TIME_LIMITS, Budget
 from kernellab.options.design import tuning_limit
-from kernellab.records import Author, Candidate, Role, Route, RouteKind, Source
-from kernellab.session.edits import edited
+from kernellab.records import Author, Role, Route, RouteKind
 from kernellab.session.engine.approval import START, Stops
+from kernellab.session.engine.placing import RUNNING, place_sketch, place_source, placed, superseding
 from kernellab.session.engine.steps import NO_BUDGET, Ask, failed_for_a_person, next_action
 from kernellab.session.record.events import (
     ApprovalSet,
@@ -29,17 +28,15 @@ from kernellab.session.record.events import (
     RoleSet,
     StatusChanged,
     TurnEnded,
-    TurnStarted,
     Undone,
 )
 from kernellab.session.record.fold import apply
-from kernellab.session.record.held import Held, held
+from kernellab.session.record.held import held
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State
-from kernellab.sketch.syntax.pins import Kept, check_pins, line_of_pin, pinned_lines, replaced, set_pin
+from kernellab.sketch.syntax.pins import Kept
 from kernellab.target import Backend
 
-RUNNING = StatusChanged(status=SessionStatus.RUNNING)
 #: Questions that continuing answers.
 _GOING_ON = (QuestionKind.ROUTE, QuestionKind.TURN, QuestionKind.COST)
 #: The error text of a turn that a person stopped.
@@ -57,8 +54,8 @@ def go_on(state: State, stops: Stops, budget: Budget) -> list[Event]:
         raise SessionError(question.text, question.answer)
     if state.status is SessionStatus.FINISHED:
         raise SessionError("The session is finished.", "Edit its sketch or code, redirect it, or fork a turn.")
-    asks = head is not None and head.fault == NO_BUDGET
-    if reached := budget.reached() if asks else budget.reached(TIME_LIMITS):
+    has_overspent = head is not None and head.fault == NO_BUDGET
+    if reached := budget.reached() if has_overspent else budget.reached(TIME_LIMITS):
         raise SessionError(reached, "Raise it: set_budget('tokens=...'), or --budget in a shell; then run.")
     if head is not None and head.route is not None and head.route.to is RouteKind.STOP:
         raise SessionError(f"The Conductor stopped: {head.route.reason}", "Edit, redirect, or fork a turn.")
@@ -129,7 +126,7 @@ def fork(state: State, turn: int | str, author: Author = Author.HUMAN) -> list[E
     reason = f"Forked from turn {base.number}: edit, redirect, or run."
     return [
         HeadMoved(to=base.id, reason="fork"),  # before the running turn ends: undo returns to that turn's parent
-        *_overtaken(state),
+        *superseding(state),
         StatusChanged(status=SessionStatus.PAUSED, reason=reason),
     ]
 
@@ -148,7 +145,7 @@ def undo(state: State) -> list[Event]:
         status = StatusChanged(status=last.ended.status, reason=f"You undid {last.label}. {last.ended.reason}".strip())
     elif last.question is not None:
         status = StatusChanged(status=SessionStatus.WAITING, reason=last.question.text, question=last.question)
-    return [*_overtaken(state), Undone(), status]
+    return [*superseding(state), Undone(), status]
 
 
 # -- answering ---------------------------------------------------------------------------------------------------------
@@ -158,41 +155,54 @@ def approve(
     state: State, stops: Stops, budget: Budget, suggestion: str | None, to: str | None, card: str | None
 ) -> list[Event]:
     """Answer the open question. ``card`` is its id: an answer to an earlier question changes nothing."""
-    question, head = state.question, state.standing()
+    question = state.question
     if question is None or state.status is not SessionStatus.WAITING:
         raise SessionError("Nothing waits for approval.", "Say where to go with redirect(to, suggestion).")
     if card is not None and card != question.id:
         raise SessionError("That question is no longer open.", f"The open one is: {question.text}")
-    events: list[Event] = []
+    # the proposed suggestion is no change
+    change = suggestion if suggestion != question.suggestion else None
     if question.kind is QuestionKind.PERMISSION:
-        assert question.turn is not None
-        # the first argument of approve(...) is a suggestion: approve("never") must not grant
-        word = suggestion if suggestion != question.suggestion else None
-        answer = to or word or "once"
-        if answer not in PERMISSIONS or (to and word):
-            message = f"An agent is not answered {word or answer!r}."
-            raise SessionError(message, f"Say approve(to=...) with one of {', '.join(PERMISSIONS)}.")
-        return [Permitted.model_validate({"turn": question.turn, "answer": answer}), RUNNING]
-    if to == "me" and question.kind in (QuestionKind.ERROR, QuestionKind.COST):
-        events = set_role(state, question.role, "human")
-        return events + go_on(_after(state, events), stops, budget)
+        return _permitted(question, to, change)
+    events: list[Event] = []
     if to == "me":
-        if question.to not in (RouteKind.CODER, RouteKind.DESIGNER):
-            raise SessionError("There is no work in this proposal to take over.", "Approve it, or redirect.")
-        events, to = set_role(state, Role(question.to.value), "human"), None
+        role = _role_taken_over(question)
+        events, to = set_role(state, role, "human"), None
         state = _after(state, events)
-    is_redirected = to is not None and to != (question.to.value if question.to else None)
-    has_new_suggestion = suggestion is not None and suggestion != question.suggestion
-    if is_redirected or has_new_suggestion:
-        target = to or (question.to.value if question.to else None)
+        if question.kind in (QuestionKind.ERROR, QuestionKind.COST):
+            return events + go_on(state, stops, budget)
+    proposed = question.to.value if question.to else None
+    if change is not None or (to is not None and to != proposed):
+        target = to or proposed
         if target is None:
             raise SessionError("Say which role the suggestion is for.", "Write approve(suggestion, to='coder').")
-        return events + redirect(state, target, suggestion if suggestion is not None else question.suggestion)
+        return events + redirect(state, target, change if change is not None else question.suggestion)
     if question.kind is QuestionKind.BRIEF:
-        return events + _keep_as_it_is(state, question.role)
+        return events + _keep_as_it_is(state, question)
     if question.kind is QuestionKind.ERROR:
         return events + go_on(state, stops, budget)
+    head = state.standing()
     return [*events, Approved(turn=head.id if head else START), RUNNING]
+
+
+def _permitted(question: Question, to: str | None, word: str | None) -> list[Event]:
+    """The answer to an agent's permission request: ``to``, or ``word``, the first argument of approve(...), which is a
+    suggestion otherwise: approve("never") must not grant."""
+    assert question.turn is not None
+    answer = to or word or "once"
+    if answer not in PERMISSIONS or (to and word):
+        message = f"An agent is not answered {word or answer!r}."
+        raise SessionError(message, f"Say approve(to=...) with one of {', '.join(PERMISSIONS)}.")
+    return [Permitted.model_validate({"turn": question.turn, "answer": answer}), RUNNING]
+
+
+def _role_taken_over(question: Question) -> Role:
+    """The role that a person plays from here. Raises SessionError if the question is about none."""
+    if question.kind in (QuestionKind.ERROR, QuestionKind.COST):
+        return question.role
+    if question.to not in (RouteKind.CODER, RouteKind.DESIGNER):
+        raise SessionError("There is no work in this proposal to take over.", "Approve it, or redirect.")
+    return Role(question.to.value)
 
 
 def redirect(state: State, to: str, suggestion: str, author: Author = Author.HUMAN) -> list[Event]:
@@ -217,7 +227,7 @@ def tune(state: State, limit: str, author: Author = Author.HUMAN) -> list[Event]
     points, _ = tuning_limit(limit)
     if not points:
         raise SessionError("No point would be measured.", "Give a number of points, as 20, or seconds, as 20s.")
-    if (refused := not_tunable(state)) is not None:
+    if (refused := tuning_refusal(state)) is not None:
         raise refused
     author_text = "A person" if author is Author.HUMAN else "An agent"
     reason = f"{author_text} has the rules' designs measured against each other."
@@ -225,7 +235,7 @@ def tune(state: State, limit: str, author: Author = Author.HUMAN) -> list[Event]
     return placed(state, Role.CONDUCTOR, author, route=route, state=TurnState.DONE)
 
 
-def not_tunable(state: State) -> SessionError | None:
+def tuning_refusal(state: State) -> SessionError | None:
     """Why the rules' designs cannot be measured against each other here; None where they can be."""
     if state.roles.get(Role.DESIGNER, "rules") != "rules":
         return SessionError("Only the rules' designs are measured.", "Give the Designer to rules: set_role.")
@@ -243,118 +253,13 @@ def not_tunable(state: State) -> SessionError | None:
 PERMISSIONS = ("once", "turn", "never")
 
 
-def permission(turn: Turn, title: str, details: str, number: int) -> Question:
+def permission_question(turn: Turn, title: str, details: str, number: int) -> Question:
     """Return an agent's permission request during its turn."""
     return Question(
         number=number, kind=QuestionKind.PERMISSION, role=turn.role, turn=turn.id, suggestion=details,
         text=f"The {turn.role.value}'s agent asks: {title}",
         answer="Approve it once; approve(to='turn') for this turn, approve(to='never'); stop or cancel ends the turn.",
     )  # fmt: skip
-
-
-# -- turns that no role made -------------------------------------------------------------------------------------------
-
-
-def place_route(state: State, route: Route) -> list[Event]:
-    """Place a person's route as a Conductor's turn."""
-    return placed(state, Role.CONDUCTOR, route=route, rationale=route.reason, state=TurnState.DONE)
-
-
-def place_sketch(state: State, text: str, author: Author = Author.HUMAN, **fields: Any) -> list[Event]:
-    """Place a sketch. Raises SessionError if an agent's sketch changes a person's pin or constraint."""
-    now = held(state, state.standing_on)
-    if breaches := check_pins(now.sketch, text, author, now.kept):
-        raise SessionError(f"Line {breaches[0].line}: {breaches[0].message}", breaches[0].remedy)
-    return placed(state, Role.DESIGNER, author, sketch=text, **fields)
-
-
-def place_source(state: State, source: Source, author: Author = Author.HUMAN, **fields: Any) -> list[Event]:
-    """Place a source as a Coder's turn on the current one."""
-    standing = state.standing_on
-    candidate_before = state.candidate(standing)
-    design_turn = state.sketch_turn(standing) if standing else None
-    candidate = Candidate(
-        id=f"c{len(state.turns) + 1}",
-        source=source,
-        sketch=design_turn.sketch if design_turn else None,
-        constexpr=candidate_before.constexpr if candidate_before else {},
-        parent=candidate_before.id if candidate_before else None,
-        author=author,
-    )
-    return placed(state, Role.CODER, author, candidate=candidate, state=TurnState.DONE, **fields)
-
-
-def edit_source(state: State, files: str | Mapping[str, str] | Source, dsl: str, author: Author) -> list[Event]:
-    """Place an edited source. Files that are not named are unchanged; ``dsl`` applies to a first source."""
-    if isinstance(files, Source):
-        return place_source(state, files, author)
-    candidate_before = state.candidate(state.standing_on)
-    source = edited(candidate_before.source if candidate_before else None, files, dsl)
-    return place_source(state, source.model_copy(update={"origin": author}), author)
-
-
-def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
-    """Set or remove a pin: a turn with the same sketch that does not change the next action."""
-    head, base = state.head_turn, state.standing_on
-    if head is not None and failed_for_a_person(head):
-        base = head.parent  # the retry works on the pinned sketch
-    design_turn = state.sketch_turn(base) if base else None
-    if design_turn is None or design_turn.sketch is None:
-        raise SessionError("There is no sketch to pin a line of.", "Wait for one, or write it.")
-    holds = held(state, base)
-    taken = _of_an_agent(holds, design_turn.sketch, line) if on else None
-    text = design_turn.sketch if taken else set_pin(design_turn.sketch, line, on, reason)
-    if on:
-        _refuse_both(holds, design_turn, text, taken)
-    # the line that is marked: for a decorator, the line of its statement
-    lines_before, lines_after = (
-        {number for number, _ in pinned_lines(sketch)} for sketch in (design_turn.sketch, text)
-    )
-    pinned_line = taken or min(lines_before ^ lines_after, default=line)
-    rationale = f"{'Pinned' if on else 'Unpinned'} line {pinned_line}." + (f" {reason}" if reason and on else "")
-    turn = new_turn(
-        state, Role.DESIGNER, Author.HUMAN, sketch=text, rationale=rationale, gate=design_turn.gate,
-        constexpr=design_turn.constexpr, only_pins=True, taken=taken, state=TurnState.DONE,
-    ).model_copy(update={"parent": base})  # fmt: skip
-    events: list[Event] = [TurnStarted(turn=turn)]
-    if head is not None and head.state is TurnState.RUNNING:
-        events.append(TurnStarted(turn=head.model_copy(update={"parent": turn.id})))
-    return events
-
-
-def _of_an_agent(holds: Held, text: str, line: int) -> int | None:
-    """The line of the pin around ``line`` that an agent set in ``text``, and that binds no one."""
-    marked = line_of_pin(text, line)
-    return marked if marked is not None and marked not in {number for number, _ in holds.kept.lines(text)} else None
-
-
-def _refuse_both(holds: Held, turn: Turn, text: str, taken: int | None) -> None:
-    """Raises SessionError if the pin that ``text`` adds to the turn's sketch, or that is taken, is on a line that
-    stands, in this refused sketch, where a pinned line stood: no sketch could keep both."""
-    before, now = Kept.of(turn.sketch or "") or Kept(), Kept.of(text) or Kept()
-    instead = replaced(holds.kept, holds.sketch, turn.sketch or "")
-    for new in (Kept().taking(text, taken) if taken else now.missing_in(before)).pins:
-        if holds.turn is None or new not in instead:
-            continue
-        raise SessionError(
-            f"This line stands where the pinned line `{instead[new][0]}` stood, and the sketch of turn {turn.number} "
-            "was refused for that: no sketch could keep both.",
-            f"To keep the pinned line, pin in turn {holds.turn.number}: fork({holds.turn.number}). To keep this one, "
-            "make the sketch your own edit first, which drops the old pin: edit_sketch(session.sketch); then pin it.",
-        )
-
-
-def placed(state: State, role: Role, author: Author = Author.HUMAN, /, **fields: Any) -> list[Event]:
-    """Place a turn on the last finished one. A running model is stopped; a verification continues in the background
-    and its result is kept."""
-    turn = new_turn(state, role, author, by_tool=author is not Author.HUMAN, **fields)
-    return [*_overtaken(state), TurnStarted(turn=turn), RUNNING]
-
-
-def new_turn(state: State, role: Role, author: Author, /, **fields: Any) -> Turn:
-    """Return the next turn, on the current one; ``fields`` are those of :class:`Turn`."""
-    number = len(state.turns) + 1
-    return Turn(id=f"t{number}", number=number, parent=state.standing_on, role=role, author=author, **fields)
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -404,23 +309,13 @@ def _numbered(numbers: Sequence[int]) -> str:
     return f"turns {', '.join(first)} and {last}" if first else f"turn {last}"
 
 
-def _overtaken(state: State) -> list[Event]:
-    """Return the events that supersede the running turn, if any."""
-    head = state.head_turn
-    if head is None or head.state is not TurnState.RUNNING:
-        return []
-    return [TurnEnded(turn=head.model_copy(update={"state": TurnState.SUPERSEDED}))]
-
-
-def _keep_as_it_is(state: State, role: Role) -> list[Event]:
+def _keep_as_it_is(state: State, question: Question) -> list[Event]:
     """Keep the current sketch or source: place a person's turn with the same content."""
     # not one that was refused for a pin: it would drop the pin without a word
-    if role is Role.DESIGNER and (sketch := held(state, state.standing_on).sketch):
+    if question.role is Role.DESIGNER and (sketch := held(state, state.standing_on).sketch):
         return place_sketch(state, sketch)
-    if role is Role.CODER and (candidate := state.candidate()) is not None:
+    if question.role is Role.CODER and (candidate := state.candidate()) is not None:
         return place_source(state, candidate.source)
-    question = state.question
-    assert question is not None
     raise SessionError(question.text, question.answer)
 
 

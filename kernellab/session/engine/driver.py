@@ -22,7 +22,7 @@ from kernellab.errors import JournalError, KernellabError, SessionError, counted
 from kernellab.models import TIME_LIMITS, Budget
 from kernellab.models.exchanges import Exchange, Finish, Step
 from kernellab.records import Author, Role, Source
-from kernellab.session.engine import decisions
+from kernellab.session.engine import decisions, placing
 from kernellab.session.engine.approval import Stops, stops_for
 from kernellab.session.engine.comparing import Comparing, log_failure
 from kernellab.session.engine.engine import Engine
@@ -191,7 +191,7 @@ class Driver:
             self._pace = Pace.ON
             try:
                 # not a person's decision: questions are still asked and limits still apply
-                self._emit(decisions.RUNNING)
+                self._emit(placing.RUNNING)
             except KernellabError as error:
                 self.message = str(error)
 
@@ -213,7 +213,7 @@ class Driver:
         """Place an edited source as a turn of ``author``."""
         target = self.state.target
         dsl = target.dsl if target else self.state.created.dsl or self.bench.target().dsl
-        self._emit(*decisions.edit_source(self.state, files, dsl, author))
+        self._emit(*placing.edit_source(self.state, files, dsl, author))
 
     def analyse(self, question: str, done: Callable[[], None]) -> str:
         """Start an Analyst's turn outside the main line, without moving the head. Return the turn's id."""
@@ -221,7 +221,7 @@ class Driver:
         if state.roles.get(Role.ANALYST) == "human":
             raise SessionError("You are the Analyst.", "brief('analyst') shows what there is to explain.")
         author = author_of(self.bench, state, Role.ANALYST)
-        turn = decisions.new_turn(state, Role.ANALYST, author, note=question)
+        turn = placing.new_turn(state, Role.ANALYST, author, note=question)
         self._emit(TurnStarted(turn=turn), HeadMoved(to=state.head, reason="beside"))
         finishing = self._begin(turn, state)
         finishing.add_done_callback(log_failure)
@@ -275,16 +275,16 @@ class Driver:
         self._emit(StatusChanged(status=SessionStatus.PAUSED, reason=reason))
 
     def _new_turn(self, role: Role) -> Turn:
-        return decisions.new_turn(self.state, role, author_of(self.bench, self.state, role))
+        return placing.new_turn(self.state, role, author_of(self.bench, self.state, role))
 
     def _start(self) -> bool:
         """Begin from the person's sketch or source, if any. Return whether a turn was placed."""
         created = self.state.created
         sketch, source = created.start_sketch, created.start_source
         if sketch is not None:
-            self.decide(lambda state: decisions.place_sketch(state, sketch))
+            self.decide(lambda state: placing.place_sketch(state, sketch))
         elif source is not None and not created.lift:
-            self.decide(lambda state: decisions.place_source(state, source))
+            self.decide(lambda state: placing.place_source(state, source))
         return bool(self.state.turns)
 
     async def _take(self, turn: Turn) -> None:
@@ -370,7 +370,7 @@ class Driver:
     def _ask_permission(self, turn: Turn, title: str, details: str) -> Future[str]:
         answer = self.running.permission(turn.id)
         self.bench.budget.pause()
-        question = decisions.permission(turn, title, details, self._recorder.position.event)
+        question = decisions.permission_question(turn, title, details, self._recorder.position.event)
         self._emit(StatusChanged(status=SessionStatus.WAITING, reason=question.text, question=question))
         return answer
 
@@ -393,7 +393,7 @@ class Driver:
             done = done.model_copy(update={"state": TurnState.SUPERSEDED})
         if self.state.awaits_permission_in(turn.id):
             # the agent has ended, so the permission is no longer needed
-            events.append(decisions.RUNNING)
+            events.append(placing.RUNNING)
         if current.parent != done.parent:
             # pins were set during the turn
             done = repinned(done.model_copy(update={"parent": current.parent}), self.state)
