@@ -1,9 +1,9 @@
 """Runs one session on the engine's loop: carries out requests, takes turns, asks questions, ends the session.
 
 The loop (:meth:`Driver.main`) takes the next action while the session runs, and waits for a request while it rests.
-What a turn does runs in a thread of :mod:`kernellab.session.turn`; requests are carried out meanwhile. Whether this
-process may write the session at all is the :class:`Recorder`'s matter. All methods except the constructor and
-:attr:`state` run on the engine thread. A decision is in the journal when its method returns.
+A :class:`TurnWorker` runs turns in threads; requests are carried out meanwhile. The :class:`Recorder` says whether this
+process may write the session. All methods except the constructor and :attr:`state` run on the engine thread. A
+decision is in the journal when its method returns.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from enum import Enum
 from typing import Any
 
-from kernellab.errors import JournalError, KernellabError, SessionError, counted
+from kernellab.errors import JournalError, KernellabError, SessionError
 from kernellab.models import TIME_LIMITS, Budget
-from kernellab.models.exchanges import Exchange, Finish, Step
 from kernellab.records import Author, Role, Source
 from kernellab.session.engine import decisions, placing
 from kernellab.session.engine.approval import Stops, stops_for
@@ -29,6 +26,7 @@ from kernellab.session.engine.engine import Engine
 from kernellab.session.engine.recorder import Recorder
 from kernellab.session.engine.running import Running
 from kernellab.session.engine.steps import Ask, Do, End, next_action
+from kernellab.session.engine.turn_worker import TurnWorker
 from kernellab.session.memory_export import at_end
 from kernellab.session.record.events import (
     BudgetSet,
@@ -37,8 +35,6 @@ from kernellab.session.record.events import (
     HeadMoved,
     Permitted,
     StatusChanged,
-    Stepped,
-    TargetFound,
     TurnEnded,
     TurnStarted,
     Undone,
@@ -46,9 +42,8 @@ from kernellab.session.record.events import (
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State
-from kernellab.session.turn.context import Bench, Channel, answered_before
-from kernellab.session.turn.designing import repinned
-from kernellab.session.turn.execute import author_of, failed_turn, perform
+from kernellab.session.turn.context import Bench
+from kernellab.session.turn.execute import author_of, failed_turn
 
 log = logging.getLogger("kernellab.session")
 
@@ -59,8 +54,6 @@ Decision = Callable[[State], Iterable[Event]]
 
 #: Interval at which a session that another process runs is polled.
 _WATCH_SECONDS = 0.5
-#: Interval at which a worker that waits for a permission checks whether its turn was stopped.
-_LOOK_SECONDS = 0.1
 
 
 class Pace(Enum):
@@ -88,7 +81,6 @@ class Driver:
         self._pace = Pace.ON
         #: Whether the loop waits for a turn.
         self._busy = False
-        self._warmed = False
         #: Turns that this process has started.
         self._started: set[str] = set()
         #: The error of the last decision, for a view.
@@ -96,6 +88,7 @@ class Driver:
         #: The error that ended the session.
         self.failure: KernellabError | None = None
         self.running = Running(engine, changed)
+        self._worker = TurnWorker(engine, bench, self._recorder, self.running, self._emit, self._release_at_rest)
         self.comparing = Comparing(engine, bench, self._emit, self._on_compared)
         bench.budget.pause()
         self._refresh()
@@ -223,16 +216,20 @@ class Driver:
         author = author_of(self.bench, state, Role.ANALYST)
         turn = placing.new_turn(state, Role.ANALYST, author, note=question)
         self._emit(TurnStarted(turn=turn), HeadMoved(to=state.head, reason="beside"))
-        finishing = self._begin(turn, state)
+        finishing = self._worker.begin(turn)
         finishing.add_done_callback(log_failure)
         finishing.add_done_callback(lambda _: done())
         return turn.id
 
     def _on_compared(self) -> None:
         self._changed()
+        self._release_at_rest()
+        if self.at_rest:
+            self.comparing.begin_if_due(self.state)
+
+    def _release_at_rest(self) -> None:
         if self.at_rest:
             self._recorder.release()
-            self.comparing.begin_if_due(self.state)
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -288,27 +285,27 @@ class Driver:
         return bool(self.state.turns)
 
     async def _take(self, turn: Turn) -> None:
+        """Run ``turn`` until it is done, or until a person takes over; carry out requests meanwhile."""
         if turn.id not in self._started:
             if turn.id in self.state.turns:
                 # of a process that was cut off: the time until now is none of this turn's work
                 turn = turn.model_copy(update={"started": time.time()})
             self._emit(TurnStarted(turn=turn))
-        if not self._warmed and turn.role in (Role.DESIGNER, Role.CODER):
-            self._warmed = True
-            self.engine.in_thread(self._warm).add_done_callback(log_failure)
-        finishing = self._begin(turn, self.state)
+        if turn.role in (Role.DESIGNER, Role.CODER) and (warming := self._worker.warm_judge()) is not None:
+            warming.add_done_callback(log_failure)
+        finishing = self._worker.begin(turn)
         self._busy = True
         try:
             while not finishing.done():
-                deciding = asyncio.ensure_future(self._requests.get())
-                both: set[asyncio.Future[Any]] = {finishing, deciding}
+                next_request = asyncio.ensure_future(self._requests.get())
+                both: set[asyncio.Future[Any]] = {finishing, next_request}
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                if deciding.done():
-                    self._carry_out(deciding.result())
+                if next_request.done():
+                    self._carry_out(next_request.result())
                 else:
-                    deciding.cancel()
-                going = self.state.status is SessionStatus.RUNNING or self.state.awaits_permission_in(turn.id)
-                if self.state.head != turn.id or not going:
+                    next_request.cancel()
+                continues = self.state.status is SessionStatus.RUNNING or self.state.awaits_permission_in(turn.id)
+                if self.state.head != turn.id or not continues:
                     break  # a person took over; the result is recorded when it arrives
         finally:
             self._busy = False
@@ -316,88 +313,6 @@ class Driver:
             finishing.result()
         else:
             finishing.add_done_callback(log_failure)
-
-    def _warm(self) -> None:
-        """Start the judge while the first role works. A verification reports an error that prevents the start."""
-        with suppress(KernellabError):
-            target = self.bench.target()
-            self.engine.run(self._tell_target)
-            self.engine.verifier().warm(target, self.bench.options())
-
-    def _tell_target(self) -> None:
-        if self.state.status is SessionStatus.RUNNING:  # at rest, another process may take the lease
-            self._emit(*self._found())
-
-    def _found(self) -> list[Event]:
-        return [TargetFound.of(self.bench.target())] if self.state.target is None else []
-
-    def _begin(self, turn: Turn, state: State) -> asyncio.Future[None]:
-        """Start the turn's work in a thread; its result is written when it is done."""
-
-        def record(exchange: Exchange) -> None:
-            if exchange.finish is Finish.STOP or not self.engine.closing:
-                self._emit(Exchanged(turn=turn.id, exchange=exchange))
-
-        def step(done: Step) -> None:
-            self.engine.run(lambda: self._emit(Stepped(turn=turn.id, step=done)))
-
-        if cut := self.state.steps.get(turn.id):
-            text = f"The process was cut off here, after {counted(len(cut), 'step')}; the agent begins again."
-            self._emit(Stepped(turn=turn.id, step=Step(kind="note", title=text, started=time.time())))
-        channel = self.running.begin(
-            turn.id, record, answered_before(self.state, turn), self.state.exchanges(), step=step,
-            permit=lambda title, details: self._permission(turn, title, details),
-            notes=lambda: self.state.notes.get(turn.role, ()), briefed=state.notes.get(turn.role, ()),
-            attended=self.state.approval != "none",
-        )  # fmt: skip
-        return asyncio.ensure_future(self._finish(turn, state, channel))
-
-    def _permission(self, turn: Turn, title: str, details: str) -> str:
-        """Return a person's answer. Runs in a worker's thread. Returns "" if the session does not ask."""
-        if self.state.approval == "none":
-            return ""
-        if self.state.head != turn.id:
-            return "never"  # the question and its answer would move the main line, which does not contain this turn
-        answer = self.engine.run(lambda: self._ask_permission(turn, title, details))
-        while True:
-            with suppress(FutureTimeout):
-                decision = answer.result(_LOOK_SECONDS)
-                self.bench.budget.go_on()
-                return decision
-            if self.state.turns[turn.id].state is not TurnState.RUNNING:
-                return "never"
-
-    def _ask_permission(self, turn: Turn, title: str, details: str) -> Future[str]:
-        answer = self.running.permission(turn.id)
-        self.bench.budget.pause()
-        question = decisions.permission_question(turn, title, details, self._recorder.position.event)
-        self._emit(StatusChanged(status=SessionStatus.WAITING, reason=question.text, question=question))
-        return answer
-
-    async def _finish(self, turn: Turn, state: State, channel: Channel) -> None:
-        is_wanted = False
-        try:
-            done = await self.engine.in_thread(lambda: perform(self.bench, state, turn, channel))
-        finally:
-            is_wanted = self.running.end(turn.id)
-        cut_off = self.engine.closing and done.state is TurnState.FAILED  # it is repeated, as after a kill
-        if is_wanted and not cut_off:
-            self._ended(turn, done)
-        if self.at_rest:
-            self._recorder.release()
-
-    def _ended(self, turn: Turn, done: Turn) -> None:
-        events = self._found()
-        current = self.state.turns[turn.id]
-        if current.state is TurnState.SUPERSEDED and done.state is TurnState.FAILED:
-            done = done.model_copy(update={"state": TurnState.SUPERSEDED})
-        if self.state.awaits_permission_in(turn.id):
-            # the agent has ended, so the permission is no longer needed
-            events.append(placing.RUNNING)
-        if current.parent != done.parent:
-            # pins were set during the turn
-            done = repinned(done.model_copy(update={"parent": current.parent}), self.state)
-        self._emit(*events, TurnEnded(turn=done))
 
     # -- shared helpers ------------------------------------------------------------------------------------------------
 
