@@ -32,7 +32,7 @@ from kernellab.memory.features import features
 from kernellab.memory.library import decoded, encoded, shipped, write
 from kernellab.memory.records import Kernel, Provenance
 from kernellab.memory.store import Row
-from kernellab.session.memory_export import is_worth, kernel_of
+from kernellab.session.memory_export import Machine, is_worth, kernel_of
 from kernellab.task import load_task
 from kernellab.tuning import WorkerMeasure, tune
 from kernellab.tuning.space import Point, Space
@@ -107,8 +107,7 @@ def judged(key: str, measure: WorkerMeasure, point: Point, why: str, judge: Veri
         return said, {}
     graph = capture(task)
     made = Provenance(origin="library", author="rules", licence="Apache-2.0", place=f"{_SUITE}{key}")
-    where = target.backend.value, target.chip.name
-    kernel = kernel_of(task, graph, without_headers(source), where, verdict, made)
+    kernel = kernel_of(task, graph, without_headers(source), Machine.of(target), verdict, made)
     values = {"sketch": point.sketch, "constexpr": dict(point.values), "rationale": why}
     seen = features(task, graph)
     return said, {

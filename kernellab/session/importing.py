@@ -15,12 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernellab.capture import capture
+from kernellab.dsls.machine import detect_target
 from kernellab.dsls.sources import read_source
 from kernellab.errors import MOST_BYTES, KernellabError, MemoryStoreError, counted
+from kernellab.lowering.headers import with_headers, without_headers
 from kernellab.memory.memory import Memory
-from kernellab.memory.records import Kernel
+from kernellab.memory.records import Kernel, Provenance
 from kernellab.records import Source
-from kernellab.session.memory_export import imported
+from kernellab.session.memory_export import Machine, carrying, is_worth, kernel_of
+from kernellab.target import Backend
+from kernellab.task import load_task
 from kernellab.verifier import Verifier
 
 #: The task's file in a folder with one kernel.
@@ -28,7 +33,7 @@ _TASK = "task.py"
 
 
 @dataclass(frozen=True)
-class Given:
+class ToImport:
     """A kernel to import: its task's text and name, the source, the licence, and its origin."""
 
     text: str
@@ -74,39 +79,37 @@ class Import:
 
 
 def begin(
-    memory: Memory, found: Sequence[Given], wait: bool = True, tell: Callable[[str], None] = lambda _: None
+    memory: Memory, items: Sequence[ToImport], wait: bool = True, tell: Callable[[str], None] = lambda _: None
 ) -> Import:
-    """Verify and store ``found``; in the background unless ``wait``. ``tell`` receives a sentence for each refusal."""
-    running = Import(total=len(found))
+    """Verify and store ``items``; in the background unless ``wait``. ``tell`` receives a sentence for each refusal."""
+    running = Import(total=len(items))
     if wait:
-        _work(memory, found, running, tell)
+        _work(memory, items, running, tell)
         return running
     running._thread = threading.Thread(
-        target=_guarded, args=(memory, found, running, tell), name="kernellab-import", daemon=True
+        target=_guarded, args=(memory, items, running, tell), name="kernellab-import", daemon=True
     )
     running._thread.start()
     return running
 
 
-def _guarded(memory: Memory, found: Sequence[Given], running: Import, tell: Callable[[str], None]) -> None:
+def _guarded(memory: Memory, items: Sequence[ToImport], running: Import, tell: Callable[[str], None]) -> None:
     try:
-        _work(memory, found, running, tell)
+        _work(memory, items, running, tell)
     except KernellabError as error:
         running.fault = str(error)
     except Exception as error:  # nothing waits for this thread
         running.fault = f"The import broke: {type(error).__name__}: {error}"
 
 
-def _work(memory: Memory, found: Sequence[Given], running: Import, tell: Callable[[str], None]) -> None:
+def _work(memory: Memory, items: Sequence[ToImport], running: Import, tell: Callable[[str], None]) -> None:
     judged = memory.judged_before()
     with Verifier() as verifier:
-        for item in found:
+        for item in items:
             if running._stop.is_set():
                 return
             if item.source.hash not in judged:
-                reason = imported(
-                    memory, verifier, (item.text, item.name), item.source, item.licence, item.place, item.entry
-                )
+                reason = _import_one(memory, verifier, item)
                 running.kept += not reason
                 if reason:
                     running.refused.append((item.place, reason))
@@ -114,7 +117,35 @@ def _work(memory: Memory, found: Sequence[Given], running: Import, tell: Callabl
             running.done += 1
 
 
-def read(path: Path, licence: str) -> list[Given]:
+def _import_one(memory: Memory, verifier: Verifier, item: ToImport) -> str:
+    """Verify an external kernel and store it, once. Return why not, "" if it was stored."""
+    reason_before = memory.judged_before().get(item.source.hash)
+    if reason_before is not None:
+        return reason_before or "It was imported before."
+    reason = _refusal(memory, verifier, item)
+    memory.looked(item.source.hash, reason)
+    return reason
+
+
+def _refusal(memory: Memory, verifier: Verifier, item: ToImport) -> str:
+    try:
+        task = load_task(item.text, item.name)
+        graph = capture(task)
+        target = detect_target(item.source.dsl)
+        verdict = verifier.verify(task, with_headers(item.source), target)
+    except KernellabError as error:
+        return error.message
+    if not is_worth(verdict) or target.backend is Backend.INTERPRETER:
+        return verdict.reason
+    provenance = Provenance(origin="import", place=item.place, licence=item.licence)
+    kernel = kernel_of(task, graph, without_headers(item.source), Machine.of(target), verdict, provenance)
+    # an entry's sketch, notes and ratings are copied, its figures measured again
+    stored = carrying(kernel, item.entry) if item.entry is not None else kernel
+    is_stored = memory.remember(stored, task.text)
+    return "" if is_stored else "It was forgotten before, or is slower than those that are kept."
+
+
+def read(path: Path, licence: str) -> list[ToImport]:
     """Return the kernels in ``path``. Raises MemoryStoreError if there are none, or for a line that is no kernel."""
     if not path.exists():
         raise MemoryStoreError(f"{path} does not exist.", "Name a .jsonl file or a folder.")
@@ -130,17 +161,17 @@ def read(path: Path, licence: str) -> list[Given]:
     return items
 
 
-def _folder(task: Path, licence: str) -> Given:
+def _folder(task: Path, licence: str) -> ToImport:
     """Return a folder's kernel: all files except the task."""
     source = read_source(task.parent)
     files = {name: text for name, text in source.files.items() if name != _TASK}
     entry = source.entry_file if source.entry_file in files else next(iter(files), "kernel.py")
     text = task.read_text(encoding="utf-8")
     kernel = source.model_copy(update={"files": files, "entry_file": entry})
-    return Given(text, task.parent.name, kernel, licence, str(task.parent))
+    return ToImport(text, task.parent.name, kernel, licence, str(task.parent))
 
 
-def _lines(file: Path, licence: str) -> Iterator[Given]:
+def _lines(file: Path, licence: str) -> Iterator[ToImport]:
     texts: dict[str, str] = {}
     for number, line in enumerate(_text(file).splitlines(), 1):
         if not line.strip():
@@ -164,7 +195,7 @@ def _lines(file: Path, licence: str) -> Iterator[Given]:
             yield item
 
 
-def _row(row: dict[str, Any], licence: str, place: str) -> Given | None:
+def _row(row: dict[str, Any], licence: str, place: str) -> ToImport | None:
     """Return a line's kernel; for a trajectory, the kernel that it led to, or None if that did not pass."""
     row_licence = row.get("licence") or ""
     if "messages" in row:
@@ -178,7 +209,7 @@ def _row(row: dict[str, Any], licence: str, place: str) -> Given | None:
     source = Source(dsl=row["dsl"], files=files)
     entry = Kernel.model_validate({**row["entry"], "source": source}) if "entry" in row else None
     stated = row_licence if row_licence not in ("", "unspecified") else licence
-    return Given(row["task"], name, source if entry is None else entry.source, stated, place, entry)
+    return ToImport(row["task"], name, source if entry is None else entry.source, stated, place, entry)
 
 
 def _text(file: Path) -> str:
@@ -191,4 +222,4 @@ def _text(file: Path) -> str:
     raise MemoryStoreError(f"{file} cannot be read as text.", "Name a .jsonl file in UTF-8.")
 
 
-__all__ = ["Given", "Import", "begin", "read"]
+__all__ = ["Import", "ToImport", "begin", "read"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from kernellab.capture import Graph, capture
 from kernellab.capture.family import family_of
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
-from kernellab.lowering.headers import with_headers, without_headers
+from kernellab.lowering.headers import without_headers
 from kernellab.memory.canonical import canonical
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF
@@ -21,9 +22,8 @@ from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
 from kernellab.session.skills import change, proposals
 from kernellab.session.turn.context import Bench
-from kernellab.target import Backend
+from kernellab.target import Target
 from kernellab.task import Task, load_task
-from kernellab.verifier import Verifier
 
 #: Trust levels at which a verdict may be remembered.
 _LEAST_TRUST = (Trust.T2, Trust.T3, Trust.T4)
@@ -47,8 +47,8 @@ def kernels(state: State, task: Task, graph: Graph) -> Iterator[Kernel]:
         if source.hash in hashes:
             continue
         hashes.add(source.hash)
-        place = state.target.backend, state.target.chip
-        kernel = kernel_of(task, graph, source, place, verdict, _provenance(state, code_turn))
+        machine = Machine(state.target.backend, state.target.chip)
+        kernel = kernel_of(task, graph, source, machine, verdict, _provenance(state, code_turn))
         yield kernel.model_copy(update={
             "sketch": code_turn.candidate.sketch, "constexpr": code_turn.candidate.constexpr,
             "rationale": _rationale(state, code_turn),
@@ -106,52 +106,26 @@ def at_end(bench: Bench, state: State) -> None:
             offer(recall.memory if recall else Memory.open(bench.workspace), state)
 
 
-def imported(
-    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str,
-    before: Kernel | None = None,
-) -> str:  # fmt: skip
-    """Verify an external kernel for the task ``given`` (text, name) and store it. Return why not, "" if it was stored.
+class Machine(NamedTuple):
+    """Where a kernel was judged."""
 
-    ``before`` is its entry in another memory: its sketch, notes and ratings are copied, its figures measured again.
-    """
-    result_before = memory.judged_before().get(source.hash)
-    if result_before is not None:
-        return result_before or "It was imported before."
-    reason = _import(memory, verifier, given, source, licence, place, before)
-    memory.looked(source.hash, reason)
-    return reason
+    backend: str
+    chip: str
 
-
-def _import(
-    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str,
-    before: Kernel | None,
-) -> str:  # fmt: skip
-    try:
-        task = load_task(*given)
-        graph = capture(task)
-        target = detect_target(source.dsl)
-        verdict = verifier.verify(task, with_headers(source), target)
-    except KernellabError as error:
-        return error.message
-    if not is_worth(verdict) or target.backend is Backend.INTERPRETER:
-        return verdict.reason
-    provenance = Provenance(origin="import", place=place, licence=licence)
-    chip_place = target.backend.value, target.chip.name
-    kernel = kernel_of(task, graph, without_headers(source), chip_place, verdict, provenance)
-    is_stored = memory.remember(carrying(kernel, before) if before is not None else kernel, task.text)
-    return "" if is_stored else "It was forgotten before, or is slower than those that are kept."
+    @classmethod
+    def of(cls, target: Target) -> Machine:
+        return cls(target.backend.value, target.chip.name)
 
 
 def kernel_of(
-    task: Task, graph: Graph, source: Source, where: tuple[str, str], verdict: Verdict, provenance: Provenance
+    task: Task, graph: Graph, source: Source, machine: Machine, verdict: Verdict, provenance: Provenance
 ) -> Kernel:
-    """Return the memory's record of ``source`` (without headers), judged on ``where``: backend and chip."""
+    """Return the memory's record of ``source`` (without headers), judged on ``machine``."""
     form = canonical(graph)
-    backend, chip = where
     return Kernel(
         name=task.name, task=task.hash, graph=form.hash, operator_class=family_of(graph).value,
-        words=tuple(sorted(word.split(" ")[0] for word in form.words)), dsl=source.dsl, backend=backend, chip=chip,
-        chip_family=_family(source.dsl, chip),
+        words=tuple(sorted(word.split(" ")[0] for word in form.words)),
+        dsl=source.dsl, backend=machine.backend, chip=machine.chip, chip_family=_family(source.dsl, machine.chip),
         dtype=next((a.dtype for a in task.tensors), ""), sizes=task.module().default_sizes(),
         signature=task.signature, source=source, measured=measured(verdict, source.dsl), provenance=provenance,
     )  # fmt: skip
@@ -210,4 +184,4 @@ def _provenance(state: State, turn: Turn) -> Provenance:
     )
 
 
-__all__ = ["at_end", "carrying", "failures", "imported", "is_worth", "kernel_of", "kernels", "measured", "offer"]
+__all__ = ["Machine", "at_end", "carrying", "failures", "is_worth", "kernel_of", "kernels", "measured", "offer"]

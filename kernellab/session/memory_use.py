@@ -21,7 +21,7 @@ from kernellab.memory.search import Found, by_task, figures, machine, open_memor
 from kernellab.memory.texts import open_embedder
 from kernellab.options.memory import memory_defaults
 from kernellab.session.config import model_settings
-from kernellab.session.memory_export import carrying, is_worth, kernel_of
+from kernellab.session.memory_export import Machine, carrying, is_worth, kernel_of
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
 
@@ -114,8 +114,7 @@ def verify_again(
             tell(f"{kernel.name} fails now and is forgotten: {verdict.reason}")
             continue
         provenance = Provenance(**{**kernel.provenance.model_dump(), "origin": "verified again"})
-        place = target.backend.value, target.chip.name
-        judged_kernel = kernel_of(task, capture(task), kernel.source, place, verdict, provenance)
+        judged_kernel = kernel_of(task, capture(task), kernel.source, Machine.of(target), verdict, provenance)
         memory.remember(carrying(judged_kernel, kernel), task.text)
         tell(f"{kernel.name}: {figures(judged_kernel)}")
         passed += 1

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from kernellab.agents.roles import players_of
 from kernellab.errors import SessionError, counted
 from kernellab.records import Author, GateState, Role, Verdict
-from kernellab.session.record.held import held
+from kernellab.session.record.obligations import obligations_at
 from kernellab.tools.judging import VerifyResult, told_turns, verdict_result
 from kernellab.tools.tool import MATERIAL, Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
 
@@ -181,7 +181,8 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     ]  # fmt: skip
     asked, reason = (question.text if question else ""), session.reason
     head = state.standing()
-    onto, now = state.turns[state.standing_on] if state.standing_on else None, held(state, state.standing_on)
+    onto = state.turns[state.standing_on] if state.standing_on else None
+    now = obligations_at(state, state.standing_on)
     holds = f"Keep {counted(len(now.lines), 'line')} of a person in each sketch (kept); only a person changes them."
     holds = holds if now.lines else ""
     mine = state.turn(placed) if placed else None

@@ -19,7 +19,7 @@ from kernellab.memory.records import Provenance, Purpose, Skill
 from kernellab.memory.transfer import with_values
 from kernellab.options.memory import memory_defaults
 from kernellab.records import Candidate, Verdict
-from kernellab.session.memory_export import is_worth, kernel_of
+from kernellab.session.memory_export import Machine, is_worth, kernel_of
 from kernellab.session.skills import change
 from kernellab.target import Target
 from kernellab.task import Task
@@ -96,8 +96,7 @@ def offer_run(
         if not is_worth(verdict):
             continue
         provenance = Provenance(origin="run", place=run, turn=candidate.id, author=candidate.author.value)
-        place = target.backend.value, target.chip.name
-        kernel = kernel_of(task, graph, without_headers(candidate.source), place, verdict, provenance)
+        kernel = kernel_of(task, graph, without_headers(candidate.source), Machine.of(target), verdict, provenance)
         count += memory.remember(kernel.model_copy(update={"sketch": candidate.sketch}), task.text)
     for skill in skills(run, state, family_of(graph).value, target, verified):
         memory.propose(skill)

@@ -31,7 +31,7 @@ from kernellab.session.record.events import (
     Undone,
 )
 from kernellab.session.record.fold import apply
-from kernellab.session.record.held import held
+from kernellab.session.record.obligations import obligations_at
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.sketch.syntax.pins import Kept
@@ -110,13 +110,13 @@ def fork(state: State, turn: int | str, author: Author = Author.HUMAN) -> list[E
     """Move the head to an earlier turn and pause. Raises SessionError if an agent leaves a person's pin or constraint
     by it."""
     base = state.turn(turn)
-    now = held(state, state.standing_on).kept
-    missing = now.missing_in(held(state, base.id).kept)
+    now = obligations_at(state, state.standing_on).kept
+    missing = now.missing_in(obligations_at(state, base.id).kept)
     if missing != Kept() and author is not Author.HUMAN:
         by_pin = [text for text, _ in missing.pins]
         what = f"pinned the line `{by_pin[0]}`" if by_pin else f"wrote the constraint `{missing.constraints[0].text}`"
         others = (t for t in state.turns.values() if t.state is not TurnState.RUNNING)
-        keeping = [t.number for t in others if now.missing_in(held(state, t.id).kept) == Kept()]
+        keeping = [t.number for t in others if now.missing_in(obligations_at(state, t.id).kept) == Kept()]
         raise SessionError(
             f"A person {what}, which does not hold at turn {base.number}; only a person goes back to before it.",
             f"Fork at {_numbered(keeping)}, where it holds, or ask a person to {'unpin' if by_pin else 'drop'} it.",
@@ -239,9 +239,9 @@ def tuning_refusal(state: State) -> SessionError | None:
     """Why the rules' designs cannot be measured against each other here; None where they can be."""
     if state.roles.get(Role.DESIGNER, "rules") != "rules":
         return SessionError("Only the rules' designs are measured.", "Give the Designer to rules: set_role.")
-    holds = held(state, state.standing_on)
-    if holds.kept.pins:
-        line = min((number for number, _ in holds.kept.lines(holds.sketch)), default=1)
+    obligations = obligations_at(state, state.standing_on)
+    if obligations.kept.pins:
+        line = min((number for number, _ in obligations.kept.lines(obligations.sketch)), default=1)
         return SessionError(f"Line {line} is pinned: the rules' designs may not change it.", f"Unpin line {line}.")
     if state.target is not None and Backend(state.target.backend) is Backend.INTERPRETER:
         text = "Triton runs in its interpreter here, whose times say nothing about a GPU: no design is measured."
@@ -312,7 +312,7 @@ def _numbered(numbers: Sequence[int]) -> str:
 def _keep_as_it_is(state: State, question: Question) -> list[Event]:
     """Keep the current sketch or source: place a person's turn with the same content."""
     # not one that was refused for a pin: it would drop the pin without a word
-    if question.role is Role.DESIGNER and (sketch := held(state, state.standing_on).sketch):
+    if question.role is Role.DESIGNER and (sketch := obligations_at(state, state.standing_on).sketch):
         return place_sketch(state, sketch)
     if question.role is Role.CODER and (candidate := state.candidate()) is not None:
         return place_source(state, candidate.source)

@@ -14,7 +14,7 @@ from kernellab.records import Author, Candidate, Role, Route, Source
 from kernellab.session.edits import edited
 from kernellab.session.engine.steps import failed_for_a_person
 from kernellab.session.record.events import Event, StatusChanged, TurnEnded, TurnStarted
-from kernellab.session.record.held import Held, held
+from kernellab.session.record.obligations import Obligations, obligations_at
 from kernellab.session.record.records import SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.sketch.syntax.pins import Kept, check_pins, line_of_pin, pinned_lines, replaced, set_pin
@@ -29,7 +29,7 @@ def place_route(state: State, route: Route) -> list[Event]:
 
 def place_sketch(state: State, text: str, author: Author = Author.HUMAN, **fields: Any) -> list[Event]:
     """Place a sketch. Raises SessionError if an agent's sketch changes a person's pin or constraint."""
-    now = held(state, state.standing_on)
+    now = obligations_at(state, state.standing_on)
     if breaches := check_pins(now.sketch, text, author, now.kept):
         raise SessionError(f"Line {breaches[0].line}: {breaches[0].message}", breaches[0].remedy)
     return placed(state, Role.DESIGNER, author, sketch=text, **fields)
@@ -68,15 +68,14 @@ def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
     design_turn = state.sketch_turn(base) if base else None
     if design_turn is None or design_turn.sketch is None:
         raise SessionError("There is no sketch to pin a line of.", "Wait for one, or write it.")
-    holds = held(state, base)
-    taken = _of_an_agent(holds, design_turn.sketch, line) if on else None
+    obligations = obligations_at(state, base)
+    taken = _of_an_agent(obligations, design_turn.sketch, line) if on else None
     text = design_turn.sketch if taken else set_pin(design_turn.sketch, line, on, reason)
     if on:
-        _refuse_both(holds, design_turn, text, taken)
+        _refuse_both(obligations, design_turn, text, taken)
     # the line that is marked: for a decorator, the line of its statement
-    lines_before, lines_after = (
-        {number for number, _ in pinned_lines(sketch)} for sketch in (design_turn.sketch, text)
-    )
+    lines_before = {number for number, _ in pinned_lines(design_turn.sketch)}
+    lines_after = {number for number, _ in pinned_lines(text)}
     pinned_line = taken or min(lines_before ^ lines_after, default=line)
     rationale = f"{'Pinned' if on else 'Unpinned'} line {pinned_line}." + (f" {reason}" if reason and on else "")
     turn = new_turn(
@@ -89,24 +88,28 @@ def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
     return events
 
 
-def _of_an_agent(holds: Held, text: str, line: int) -> int | None:
+def _of_an_agent(obligations: Obligations, text: str, line: int) -> int | None:
     """The line of the pin around ``line`` that an agent set in ``text``, and that binds no one."""
     marked = line_of_pin(text, line)
-    return marked if marked is not None and marked not in {number for number, _ in holds.kept.lines(text)} else None
+    persons = {number for number, _ in obligations.kept.lines(text)}
+    return marked if marked not in persons else None
 
 
-def _refuse_both(holds: Held, turn: Turn, text: str, taken: int | None) -> None:
+def _refuse_both(obligations: Obligations, turn: Turn, text: str, taken: int | None) -> None:
     """Raises SessionError if the pin that ``text`` adds to the turn's sketch, or that is taken, is on a line that
     stands, in this refused sketch, where a pinned line stood: no sketch could keep both."""
+    if obligations.turn is None:
+        return
     before, now = Kept.of(turn.sketch or "") or Kept(), Kept.of(text) or Kept()
-    instead = replaced(holds.kept, holds.sketch, turn.sketch or "")
+    instead = replaced(obligations.kept, obligations.sketch, turn.sketch or "")
     for new in (Kept().taking(text, taken) if taken else now.missing_in(before)).pins:
-        if holds.turn is None or new not in instead:
+        if new not in instead:
             continue
+        pinned_in = obligations.turn.number
         raise SessionError(
             f"This line stands where the pinned line `{instead[new][0]}` stood, and the sketch of turn {turn.number} "
             "was refused for that: no sketch could keep both.",
-            f"To keep the pinned line, pin in turn {holds.turn.number}: fork({holds.turn.number}). To keep this one, "
+            f"To keep the pinned line, pin in turn {pinned_in}: fork({pinned_in}). To keep this one, "
             "make the sketch your own edit first, which drops the old pin: edit_sketch(session.sketch); then pin it.",
         )
 

@@ -9,7 +9,7 @@ from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
 from kernellab.models.ledger import tokens
 from kernellab.records import Author, Role, Route, Verdict
-from kernellab.session.record.held import held
+from kernellab.session.record.obligations import obligations_at
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
@@ -19,7 +19,7 @@ from kernellab.target import Backend
 
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
     """Return the Designer's brief for a turn on ``parent``."""
-    now = held(state, parent)
+    now = obligations_at(state, parent)
     best = _better(state, parent)
     start = (now.sketch, _values(state, parent, now.turn)) if now.turn else (None, {})
     # a sketch without a pin or constraint that a person set later is not a valid start
@@ -60,7 +60,7 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
         SessionError: there is no sketch to write code from, and the session requires one.
     """
     # a sketch that was refused for a person's pin is not coded, wherever the work is sent
-    design_turn = held(state, parent).turn
+    design_turn = obligations_at(state, parent).turn
     if design_turn is None and "sketch" not in bench.created.ablation:
         raise SessionError(
             "There is no sketch to write code from.", "Redirect to the Designer, or write one with edit_sketch(text)."
@@ -189,7 +189,7 @@ def budget_left(bench: Bench) -> str:
 
 def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
     best = state.best()
-    now = held(state, parent)
+    now = obligations_at(state, parent)
     return {
         # the rates from which the verdicts' bound is computed
         "target": state.at_rates(bench.target()),

@@ -12,7 +12,7 @@ from kernellab.agents.rules.slow import is_slow
 from kernellab.errors import SketchError
 from kernellab.models.exchanges import Exchange
 from kernellab.records import Author, Diagnostic, GateResult, GateState, Role, Route
-from kernellab.session.record.held import held
+from kernellab.session.record.obligations import obligations_at
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
 from kernellab.session.turn.briefing import design_brief
@@ -120,7 +120,7 @@ def _gate(bench: Bench, turn: Turn, brief: DesignBrief) -> GateResult:
 
 def repinned(turn: Turn, state: State) -> Turn:
     """Check a finished turn against pins that were set while it ran: a sketch that breaks them is refused."""
-    now = held(state, turn.parent)
+    now = obligations_at(state, turn.parent)
     if turn.role is not Role.DESIGNER or turn.sketch is None or now.turn is None:
         return turn
     refused = _refused(now.sketch, now.kept, turn)
@@ -139,7 +139,7 @@ def breaches_of_replies(state: State, parent: str, exchanges: Iterable[Exchange]
     """Pins and constraints that a Designer's replies broke, reply by reply. None of these replies became its sketch."""
     from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
 
-    now = held(state, parent)
+    now = obligations_at(state, parent)
     messages: list[str] = []
     for exchange in exchanges:
         try:
