@@ -132,8 +132,8 @@ class Widget(anywidget.AnyWidget):
         if held:
             self.send({"kind": "bundle", **held})
 
-    def _told(self, error: str) -> None:
-        """``error`` is what went wrong with the last decision, "" for nothing."""
+    def _on_decision(self, error: str) -> None:
+        """A decision was carried out; ``error`` is what went wrong with it, "" for nothing."""
         self._message = error
         self._publisher.poke()
 

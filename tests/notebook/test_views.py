@@ -22,8 +22,9 @@ from kernellab.notebook.views.artefacts import flags_of
 from kernellab.notebook.views.candidates import as_text, compared_csv, comparison, page, rows_of
 from kernellab.notebook.views.detail import detail
 from kernellab.notebook.views.facts import Facts
-from kernellab.notebook.views.head import can, doing, head
+from kernellab.notebook.views.head import can, head
 from kernellab.notebook.views.headers import library
+from kernellab.notebook.views.progress import Activity, doing
 from kernellab.notebook.views.roofline import counted_bytes, roofline
 from kernellab.notebook.views.rows import CHANGED_LIMIT, difference, turn_rows
 from kernellab.notebook.views.speed import size_point
@@ -286,24 +287,25 @@ def test_the_verification_that_runs_says_what_it_does_and_what_is_left() -> None
     told = [part(Stage.BUILD, StageState.RUNNING, 0.0), stages[0], part(Stage.CORRECT, StageState.RUNNING, 0.0),
             part(Stage.CORRECT, StageState.RUNNING, 2.0, "case 7 of 14")]  # fmt: skip
     now = state(DESIGN, CODE, passed, EDIT, again)
-    assert head(now, "", Facts(), stages={"t5": told})["doing"] == "correct: case 7 of 14; about 4 s left"
-    assert head(now, "", Facts(), stages={"t5": told[:2]})["doing"] == ""
+    shown = head(now, "", Facts(), activity=Activity(stages={"t5": told}))
+    assert shown["doing"] == "correct: case 7 of 14; about 4 s left"
+    assert head(now, "", Facts(), activity=Activity(stages={"t5": told[:2]}))["doing"] == ""
     pair = "timing it in one run with turn 2, the best so far"
-    assert head(now, "", Facts(), stages={"t5": told[:2]}, said=pair)["doing"] == pair
+    assert head(now, "", Facts(), activity=Activity(stages={"t5": told[:2]}, report=pair))["doing"] == pair
     first = state(DESIGN, CODE, again)
-    assert head(first, "", Facts(), stages={"t5": told})["doing"] == "correct: case 7 of 14"
-    assert head(now, "", Facts(), stages={})["doing"] == ""
-    assert head(now, "", Facts(), stages={"t5": []})["doing"] == "waiting for the judge"
+    assert head(first, "", Facts(), activity=Activity(stages={"t5": told}))["doing"] == "correct: case 7 of 14"
+    assert head(now, "", Facts(), activity=Activity(stages={}))["doing"] == ""
+    assert head(now, "", Facts(), activity=Activity(stages={"t5": []}))["doing"] == "waiting for the judge"
     begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.RULES))])
-    assert head(begun, "", Facts(), stages={"t1": []})["doing"] == "reading the task"
-    assert head(begun, "", Facts(gathered=True), stages={"t1": []})["doing"] == ""
+    assert head(begun, "", Facts(), activity=Activity(stages={"t1": []}))["doing"] == "reading the task"
+    assert head(begun, "", Facts(gathered=True), activity=Activity(stages={"t1": []}))["doing"] == ""
     timing = "timing design 3, at most 20 designs"
-    assert head(begun, "", Facts(gathered=True), stages={"t1": []}, said=timing)["doing"] == timing
+    assert head(begun, "", Facts(gathered=True), activity=Activity(stages={"t1": []}, report=timing))["doing"] == timing
     begun = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.MODEL))])
-    assert doing(begun, {"t1": []}, task_read=True) == "no words yet"
-    assert doing(begun, {"t1": []}, task_read=True, partial="sketch") == ""
+    assert doing(begun, Activity({"t1": []}), is_task_read=True) == "no words yet"
+    assert doing(begun, Activity({"t1": []}, "sketch"), is_task_read=True) == ""
     limited = f"{WAITING}No more requests for now. The next try is in 9 s."
-    assert doing(begun, {"t1": []}, task_read=True, partial=limited) == "waiting for its server"
+    assert doing(begun, Activity({"t1": []}, limited), is_task_read=True) == "waiting for its server"
     rows = {row["name"]: row for row in stage_rows(told, running=True)}
     assert [name for name, row in rows.items() if row["state"] == "running"] == ["correct"]
     assert rows["correct"]["note"] == "case 7 of 14"
@@ -313,7 +315,7 @@ def test_a_measurement_in_the_background_says_which_kernels_it_times_and_next_to
     now = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST))
 
     def said(*turns: str, baselines: tuple[str, ...] = ("eager", "compile")) -> tuple[object, object]:
-        shown = head(now, "", Facts(), comparing=Measurement(turns, baselines))
+        shown = head(now, "", Facts(), activity=Activity(measurement=Measurement(turns, baselines)))
         return shown["doing"], shown["comparing"]
 
     # a kernel is named by the turn that wrote it
@@ -324,10 +326,11 @@ def test_a_measurement_in_the_background_says_which_kernels_it_times_and_next_to
     # next to a running turn's role and seconds it read as that turn's work
     begun = Turn(id="t6", number=6, parent="t5", role=Role.DESIGNER, author=Author.HUMAN)
     turning = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST), [TurnStarted(turn=begun)])
-    assert head(turning, "", Facts(), comparing=Measurement(("t3",), ("eager", "compile")))["doing"] == ""
+    background = Measurement(("t3",), ("eager", "compile"))
+    assert head(turning, "", Facts(), activity=Activity(measurement=background))["doing"] == ""
     begun = begun.model_copy(update={"role": Role.VERIFIER, "author": Author.RULES})
     waiting = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST), [TurnStarted(turn=begun)])
-    shown = head(waiting, "", Facts(), stages={"t6": []}, comparing=Measurement(("t3",), ("eager", "compile")))
+    shown = head(waiting, "", Facts(), activity=Activity(stages={"t6": []}, measurement=background))
     assert shown["doing"] == "waiting for the judge, which is timing turn 2 again, next to torch.compile"
     at_rest = head(now, "", Facts())
     assert (at_rest["doing"], at_rest["comparing"]) == ("", False)

@@ -21,8 +21,10 @@ from kernellab.doctor import agents_of
 from kernellab.errors import SessionError
 from kernellab.models import write_replay
 from kernellab.models.exchanges import Exchange, Finish, Step
+from kernellab.notebook.views.card import card
 from kernellab.notebook.views.detail import exchange_head
-from kernellab.notebook.views.head import card, ledger_figures, upcoming
+from kernellab.notebook.views.head import ledger_figures
+from kernellab.notebook.views.progress import upcoming
 from kernellab.notebook.views.rows import turn_rows
 from kernellab.notebook.views.texts import partial
 from kernellab.records import Author, Role

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernellab.errors import KernellabError, SessionError
 from kernellab.notebook.board.body import Body, named, words
 from kernellab.notebook.views.at_turn import source_at
-from kernellab.notebook.views.head import open_card
+from kernellab.notebook.views.card import open_card
 from kernellab.records import Role
 from kernellab.session import Session
 

@@ -1,12 +1,14 @@
 """The workbench: one anywidget a session, whose traits hold all that is drawn (``kernellab/notebook/protocol.py``).
 
-State goes out through one publisher, at most ten times a second.
+State goes out through one publisher, at most ten times a second: ``head`` and ``partial`` each time, the others when
+the state, the shown turn or what is known of the task is another one. A verification that runs changes ``detail`` too.
+Decisions and questions come in as messages (``board/commands.py``, ``board/queries.py``).
 """
 
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import traitlets
 
@@ -23,6 +25,7 @@ from kernellab.notebook.views import texts as long
 from kernellab.notebook.views.detail import detail
 from kernellab.notebook.views.facts import Facts, gather
 from kernellab.notebook.views.head import head
+from kernellab.notebook.views.progress import Activity
 from kernellab.notebook.views.roofline import roofline
 from kernellab.notebook.views.rows import difference, turn_rows
 from kernellab.notebook.widget import Widget
@@ -33,14 +36,28 @@ if TYPE_CHECKING:
     from kernellab.session import Session
     from kernellab.session.record.state import State
 
-#: the first sketch that is read makes the parser
-_WARM = """sketch warm {
+#: a sketch to read in the background, since the first one that is read makes the parser
+_FIRST_SKETCH = """sketch warm {
     symbols: N;
     tensors: X[N]: f32; Y[N]: f32 out;
     load(X[0:N] -> x)
     store(x -> Y[0:N])
 }
 """
+
+
+class _Drawn(NamedTuple):
+    """What the traits were last set from."""
+
+    state: State
+    shown: str
+    facts: Facts
+
+    def is_same(self, other: _Drawn | None) -> bool:
+        """Whether these are the same objects: to compare their contents costs more than to draw them."""
+        return (
+            other is not None and self.state is other.state and self.shown == other.shown and self.facts is other.facts
+        )
 
 
 class Workbench(Widget, bundle="workbench"):
@@ -58,16 +75,21 @@ class Workbench(Widget, bundle="workbench"):
         self._session = session
         self._facts = Facts()
         self._message = ""
-        self._told_at: State | None = None
+        #: The state that ``_message`` speaks of.
+        self._message_state: State | None = None
+        #: Those of teaching mode; None outside of it.
         self._predictions: Predictions | None = None
+        #: The approval policy that the person chose, where teaching mode puts a predicate in its place.
         self._approval: str | None = None
-        self._drawn: tuple[Any, ...] = ()
-        super().__init__(**self._first(session.state))
+        self._drawn: _Drawn | None = None
+        state = session.state
+        super().__init__(head=self._head(state), turns=turn_rows(state), **self._of_state(state))
         self._start(
             Messages(
-                lambda message: self.send(message), self._act, self._ask, self._told, subject="session", quick=QUICK
+                lambda message: self.send(message), self._act, self._ask, self._on_decision, subject="session",
+                quick=QUICK,
             )
-        )
+        )  # fmt: skip
         self._unsubscribe = session.subscribe(lambda *_: self._publisher.poke())
         self.observe(lambda _: self._publisher.poke(), names=["shown"])
         if teaching:
@@ -110,50 +132,50 @@ class Workbench(Widget, bundle="workbench"):
 
     # -- state goes out ------------------------------------------------------------------------------------------------
 
-    def _first(self, state: State) -> dict[str, Any]:
-        rows = turn_rows(state)
-        return {
-            "head": self._head(state),
-            "turns": rows,
-            "detail": detail(state, "", self._session.trace.stages),
-            "roofline": roofline(state, self._facts),
-            "texts": long.texts(state, ""),
-        }
-
-    def _told(self, error: str) -> None:
-        self._told_at = self._session.state
-        super()._told(error)
+    def _on_decision(self, error: str) -> None:
+        self._message_state = self._session.state
+        super()._on_decision(error)
 
     def _head(self, state: State) -> Head:
-        if self._told_at is not None and self._told_at is not state:
+        if self._message_state is not None and self._message_state is not state:
             # who decided has heard it; to others, and later, it would speak of what is no more
-            self._message, self._told_at = "", None
+            self._message, self._message_state = "", None
+        session, trace = self._session, self._session.trace
         shown = head(
-            state, self.shown, self._facts, message=self._message, ledger=self._session.trace.ledger(),
-            predictions=self._predictions, comparing=self._session.timings.current, stages=self._session.trace.stages,
-            partial=self._session.trace.partial, said=self._session.trace.doing,
+            state, self.shown, self._facts, message=self._message, ledger=trace.ledger(),
+            predictions=self._predictions,
+            activity=Activity(trace.stages, trace.partial, trace.doing, session.timings.current),
         )  # fmt: skip
         # a predicate stands behind it in teaching mode; the person's word is what they chose
         return {**shown, "approval": self._approval} if self._approval else shown
 
+    def _of_state(self, state: State) -> dict[str, Any]:
+        """The traits that change with the state, the shown turn and the facts alone, besides the rows."""
+        return {
+            "detail": self._detail(state),
+            "roofline": {**roofline(state, self._facts)},
+            "texts": {**long.texts(state, self.shown)},
+        }
+
+    def _detail(self, state: State) -> dict[str, Any]:
+        # a claim is checked against the sketch's cost too: not before the task is known here
+        claims = self._session.trace.claims if self._facts.task else None
+        return {**detail(state, self.shown, self._session.trace.stages, claims)}
+
     def _publish(self) -> None:
         state = self._session.state
-        stages = self._session.trace.stages
+        drawn = _Drawn(state, self.shown, self._facts)
         with self.hold_sync():
             self.head = {**self._head(state)}
-            drawn = (id(state), self.shown, id(self._facts))
-            if drawn != self._drawn or stages:
-                # a claim is checked against the sketch's cost too: not before the task is known here
-                claims = self._session.trace.claims if self._facts.task else None
-                self.detail = {**detail(state, self.shown, stages, claims)}
-            if drawn != self._drawn:
-                self._publish_rows(state)
-                self.roofline = {**roofline(state, self._facts)}
-                self.texts = {**long.texts(state, self.shown)}
-                self.saved = self._saved()[1] if state.status.ended else ""
-            self._drawn = (*drawn,)
             self.partial = {**long.partial(state, self._session.trace.partial)}
-        self._state = state  # keeps the id from being used again
+            if not drawn.is_same(self._drawn):
+                self._publish_rows(state)
+                self.saved = self._saved()[1] if state.status.ended else ""
+                for name, value in self._of_state(state).items():
+                    self.set_trait(name, value)
+            elif self._session.trace.stages:
+                self.detail = self._detail(state)
+            self._drawn = drawn
 
     def _publish_rows(self, state: State) -> None:
         rows = turn_rows(state)
@@ -166,8 +188,8 @@ class Workbench(Widget, bundle="workbench"):
     def _gather(self) -> None:
         self._facts = gather(self._session)
         self._publisher.poke()
-        # the first reading of a sketch makes the parser: not while somebody types
-        self._messages.submit_quick(checked, _WARM, self._facts)
+        # not while somebody types
+        self._messages.submit_quick(checked, _FIRST_SKETCH, self._facts)
 
     # -- messages come in ----------------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ class Monitor(Widget, bundle="monitor"):
                 lambda message: self.send(message),
                 lambda body: carry_out(desk, body),
                 lambda body: answer(Window(self._follower, self._facts), body),
-                self._told,
+                self._on_decision,
                 subject="run",
                 quick=QUICK,
             )
