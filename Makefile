@@ -9,8 +9,8 @@ WORKERS ?= 2
 READY  := $(VENV)/.ready
 BUNDLE := kernellab/notebook/static/workbench.js
 # what the front end's generated TypeScript is written from
-DEFINES := kernellab/notebook/protocol.py kernellab/notebook/board/requests.py kernellab/notebook/monitor/protocol.py \
-           kernellab/sketch/syntax/words.py
+DEFINES := kernellab/notebook/protocol.py kernellab/notebook/answers.py kernellab/notebook/board/requests.py \
+           kernellab/notebook/monitor/protocol.py kernellab/sketch/syntax/words.py
 
 # Torch's CPU build where there is no NVIDIA GPU: 200 MB instead of 3 GB. Set TORCH_INDEX= to use your index as it is.
 ifeq ($(shell command -v nvidia-smi 2>/dev/null),)

@@ -256,10 +256,11 @@ def language() -> str:
 
 
 #: where TypeScript imports the records of another protocol from
-IMPORTS = dict.fromkeys(("kernellab.notebook.protocol", "kernellab.notebook.board.requests"), "../protocol")
+WORKBENCH = ("kernellab.notebook.protocol", "kernellab.notebook.answers", "kernellab.notebook.board.requests")
+IMPORTS = dict.fromkeys(WORKBENCH, "../protocol")
 
 FILES: Mapping[str, Callable[[], str]] = {
-    "protocol.ts": lambda: protocol("kernellab.notebook.protocol", "kernellab.notebook.board.requests"),
+    "protocol.ts": lambda: protocol(*WORKBENCH),
     "editor/words.ts": language,
     "monitor/protocol.ts": lambda: protocol("kernellab.notebook.monitor.protocol"),
 }

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 
 from kernellab.notebook import protocol
+from kernellab.notebook.answers import Answers
 from kernellab.notebook.board import requests
 from kernellab.notebook.board.commands import _ACTS
 from kernellab.notebook.board.queries import _ASKS
@@ -119,7 +120,7 @@ def test_types_are_translated_with_null_words_and_fields_that_may_be_left_out() 
         kind("unknown")
     optional = typing.cast(Any, requests.Approve).__optional_keys__
     assert optional == {"to", "suggestion"}
-    text = typescript.protocol("kernellab.notebook.protocol", "kernellab.notebook.board.requests")
+    text = typescript.protocol(*typescript.WORKBENCH)
     assert "  to?: string;" in text
     assert "  card: string;" in text
 
@@ -133,7 +134,7 @@ def test_a_comment_reaches_the_front_end_from_the_base_that_declares_the_field()
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json")), ids=lambda path: path.stem)
 def test_what_real_sessions_sent_keeps_to_the_protocol(path: Path) -> None:
     dumped = json.loads(path.read_text(encoding="utf-8"))
-    answers = typing.get_type_hints(requests.Answers)
+    answers = typing.get_type_hints(Answers)
     if path.stem == "answers":
         for name, reply in dumped.items():
             assert not misfits(reply, requests.Answer, name)
@@ -147,7 +148,7 @@ def test_what_real_sessions_sent_keeps_to_the_protocol(path: Path) -> None:
 
 def test_every_decision_and_question_of_the_front_end_is_known_to_the_kernel() -> None:
     assert words(requests.Act, "action") == sorted(_ACTS)
-    assert words(requests.Ask, "ask") == sorted(_ASKS) == sorted(typing.get_type_hints(requests.Answers))
+    assert words(requests.Ask, "ask") == sorted(_ASKS) == sorted(typing.get_type_hints(Answers))
     assert words(monitor.Act, "action") == sorted(ACTS)
     assert words(monitor.Ask, "ask") == sorted(ASKS) == sorted(typing.get_type_hints(monitor.Answers))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kernellab.errors import KernellabError, counted
 from kernellab.memory.memory import Memory
 from kernellab.memory.records import Provenance, Value
+from kernellab.notebook.answers import Learnt, MemoryHit, MemoryPage
 from kernellab.notebook.board.body import Body, words
-from kernellab.notebook.protocol import Learnt, MemoryHit, MemoryPage
 from kernellab.session import Session
 from kernellab.session.memory_use import Found, by_task, by_words
 

@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import SessionError
-from kernellab.notebook.board.body import Body, named, number, words
-from kernellab.notebook.board.requests import Explained, Heat, SizePoint
-from kernellab.notebook.language.check import checked
-from kernellab.notebook.language.complete import complete
-from kernellab.notebook.language.hover import hover
-from kernellab.notebook.protocol import (
+from kernellab.notebook.answers import (
     Artefact,
     Brief,
     CandidatePage,
     Download,
     ExchangeText,
     Expected,
+    Explained,
+    Heat,
     MemoryPage,
+    SizePoint,
 )
+from kernellab.notebook.board.body import Body, named, number, words
+from kernellab.notebook.language.check import checked
+from kernellab.notebook.language.complete import complete
+from kernellab.notebook.language.hover import hover
 from kernellab.notebook.views.access_map import touches
 from kernellab.notebook.views.artefacts import artefact
 from kernellab.notebook.views.at_turn import looked_at, source_at, verdict_at

@@ -1,22 +1,17 @@
-"""The workbench's messages: what a person decides (``Act``), what the front end asks (``Ask``), and the answers."""
+"""The workbench's messages: what a person decides (``Act``), what the front end asks (``Ask``), and the replies.
+
+Each travels in an envelope with an id, which its reply repeats::
+
+    {"id": "page1-7", "body": {"action": "pin", "line": 4, "on": true}}    ->  {"kind": "done", "id": "page1-7"}
+    {"id": "page1-8", "body": {"ask": "check", "text": "sketch ..."}}      ->  {"kind": "answer", "id": "page1-8",
+                                                                                "value": {"diagnostics": [], ...}}
+
+What the ``value`` of each answer is says ``notebook/answers.py``.
+"""
 
 from __future__ import annotations
 
 from typing import Literal, TypedDict
-
-from kernellab.notebook.protocol import (
-    Artefact,
-    Brief,
-    CandidateComparison,
-    CandidatePage,
-    Checked,
-    Completion,
-    Download,
-    ExchangeText,
-    Hover,
-    MemoryPage,
-    Touches,
-)
 
 
 class Move(TypedDict):
@@ -261,67 +256,6 @@ Ask = (
     | AskHeat | AskSizes | AskSize | AskMemory | AskExport
 )  # fmt: skip
 """A question of the front end's. Answered by ``Answer``."""
-
-
-class SizePoint(TypedDict):
-    """The best kernel at one size of a Dim; a size that was not timed says why in its `text`."""
-
-    size: int
-    ms: float | None
-    speedup: float | None
-    low: float | None
-    high: float | None
-    text: str
-
-
-class HeatLine(TypedDict):
-    line: int
-    share: float
-    text: str
-
-
-class Heat(TypedDict):
-    """Where a kernel's time goes: lines of `file` with their share of the samples, and sentences that say it; no file
-    where no lines can be told."""
-
-    file: str
-    lines: list[HeatLine]
-    told: list[str]
-
-
-class ExplainedPoint(TypedDict):
-    #: `because` is the fact of the record behind it, "" where the text is the fact
-    text: str
-    because: str
-
-
-class Explained(TypedDict):
-    """A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked."""
-
-    title: str
-    points: list[ExplainedPoint]
-    advice: str
-    question: str
-
-
-class Answers(TypedDict):
-    """What each question is answered with."""
-
-    check: Checked
-    complete: list[Completion]
-    hover: Hover | None
-    exchange: ExchangeText
-    brief: Brief
-    artefact: Artefact
-    candidates: CandidatePage
-    compare: CandidateComparison
-    explain: Explained
-    touches: Touches
-    heat: Heat
-    sizes: list[int]
-    size: SizePoint
-    memory: MemoryPage
-    export: Download
 
 
 class Ping(TypedDict):

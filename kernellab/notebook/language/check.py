@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kernellab.notebook.answers import Checked
 from kernellab.notebook.language.pins import pinned_lines
-from kernellab.notebook.protocol import Checked, Figure
+from kernellab.notebook.protocol import Figure
 from kernellab.notebook.views.detail import diagnostic_view
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.verdict import figure

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from kernellab.notebook.answers import Completion, CompletionKind
 from kernellab.notebook.language.place import before, in_comment, names_in_sight, open_string
-from kernellab.notebook.protocol import Completion, CompletionKind
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.syntax.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, operations, sentence, signature
 from kernellab.sketch.syntax.words import BLOCKS, DECLARATION, DECLARATIONS, ROLES

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernellab.notebook.answers import Hover
 from kernellab.notebook.language.place import Word, before, names_in_sight, open_string, word_at
-from kernellab.notebook.protocol import Hover
 from kernellab.notebook.views.facts import Facts
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.records import Diagnostic

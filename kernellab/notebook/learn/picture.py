@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from math import prod
 
-from kernellab.notebook.protocol import Touches, TouchStep
+from kernellab.notebook.answers import Touches, TouchStep
 from kernellab.notebook.saved.figures import BLUE, GREEN, ORANGE, RED
 from kernellab.sketch.program.program import DType
 from kernellab.teach.wrong import ErrorMap

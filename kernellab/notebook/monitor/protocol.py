@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from kernellab.evolve.records import Status
+from kernellab.notebook.answers import Checked, ComparedRow, Completion, Download, Hover
 from kernellab.notebook.board.requests import AskAt, AskCheck
-from kernellab.notebook.protocol import Checked, ComparedRow, Completion, Download, Hover, NamedText
+from kernellab.notebook.protocol import NamedText
 
 PROTOCOL = 1
 

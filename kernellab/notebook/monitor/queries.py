@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.evolve.report import page
+from kernellab.notebook.answers import Download, Hover
 from kernellab.notebook.board.body import Body, named, number, words
 from kernellab.notebook.language.check import checked
 from kernellab.notebook.language.complete import complete
@@ -15,7 +16,6 @@ from kernellab.notebook.monitor.detail import candidate, comparison
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.protocol import Candidate, Comparison
 from kernellab.notebook.monitor.rows import rows
-from kernellab.notebook.protocol import Download, Hover
 from kernellab.notebook.views.facts import Facts
 
 

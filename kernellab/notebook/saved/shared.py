@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader
 
 from kernellab.content import written
 from kernellab.errors import SessionError
+from kernellab.notebook.answers import CandidateRow
 from kernellab.notebook.language.check import checked
-from kernellab.notebook.protocol import CandidateRow
 from kernellab.notebook.saved.snapshot import snapshot
 from kernellab.notebook.views import texts as long
 from kernellab.notebook.views.candidates import comparison, page, rows_of

@@ -14,8 +14,8 @@ from math import prod
 from typing import Any
 
 from kernellab.errors import KernellabError, NotRunnable, TaskError
+from kernellab.notebook.answers import MadeTile, TouchedPart, TouchedTensor, Touches, TouchStep
 from kernellab.notebook.language.check import amount
-from kernellab.notebook.protocol import MadeTile, TouchedPart, TouchedTensor, Touches, TouchStep
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.verdict import figure
 from kernellab.sketch.check import load_program

@@ -7,7 +7,8 @@ from kernellab.errors import SessionError
 from kernellab.lens.cpp.build import flags_of, is_clang, main_cpp
 from kernellab.lens.look import look
 from kernellab.lens.records import Lens
-from kernellab.notebook.protocol import Artefact, NamedFigure
+from kernellab.notebook.answers import Artefact
+from kernellab.notebook.protocol import NamedFigure
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.headers import is_library
 from kernellab.records import Source

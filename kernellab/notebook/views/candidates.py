@@ -7,7 +7,7 @@ import difflib
 import io
 from collections.abc import Mapping, Sequence
 
-from kernellab.notebook.protocol import CandidateComparison, CandidatePage, CandidateRow, ComparedRow
+from kernellab.notebook.answers import CandidateComparison, CandidatePage, CandidateRow, ComparedRow
 from kernellab.notebook.views.at_turn import verdict_at
 from kernellab.notebook.views.headers import own_files
 from kernellab.notebook.views.verdict import facts, figure, speedup_title

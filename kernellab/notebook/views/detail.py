@@ -10,6 +10,7 @@ from kernellab.errors import counted
 from kernellab.models.exchanges import Exchange
 from kernellab.models.ledger import reported
 from kernellab.notebook import protocol
+from kernellab.notebook.answers import ExchangeText, StepView
 from kernellab.notebook.language.pins import pinned_lines
 from kernellab.notebook.views.at_turn import looked_at, verdict_turn
 from kernellab.notebook.views.rows import tokens
@@ -128,7 +129,7 @@ def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
     }
 
 
-def exchange_text(exchange: Exchange) -> protocol.ExchangeText:
+def exchange_text(exchange: Exchange) -> ExchangeText:
     """``ExchangeText``: what was said, word for word."""
     return {
         "head": exchange_head(exchange),
@@ -136,7 +137,7 @@ def exchange_text(exchange: Exchange) -> protocol.ExchangeText:
         "reply": exchange.reply,
         "reasoning": exchange.reasoning,
         "steps": [
-            cast(protocol.StepView, {**s.model_dump(exclude={"started"}), "seconds": round(s.seconds, 2)})
+            cast(StepView, {**s.model_dump(exclude={"started"}), "seconds": round(s.seconds, 2)})
             for s in exchange.steps
         ],
         "sections": [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kernellab.notebook.board.requests import Explained
+from kernellab.notebook.answers import Explained
 
 if TYPE_CHECKING:
     from kernellab.session.turn.explaining import Explanation

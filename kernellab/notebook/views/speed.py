@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernellab.agents.rules.sampled import time_goes
 from kernellab.lens.cpp.hot import hot_lines
-from kernellab.notebook.board.requests import Heat, SizePoint
+from kernellab.notebook.answers import Heat, SizePoint
 from kernellab.records import Source, Verdict
 from kernellab.session.turn.sweeping import Sweep
 
