@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from kernellab.dsls.interpreter import correct_interpreter
 from kernellab.errors import KernellabError, SessionError
@@ -20,9 +20,6 @@ from kernellab.records import Author, Source, Verdict
 from kernellab.session.record.standings import Best
 from kernellab.target import Backend
 from kernellab.task import Arg, Task
-
-if TYPE_CHECKING:
-    from kernellab.task import Task
 
 #: Sources whose code a person has allowed to run in this process.
 _ALLOWED: set[str] = set()
@@ -76,7 +73,7 @@ class BestKernel:
         """The function for many calls: on a GPU, the launches of a Triton kernel are repeated from C
         (:mod:`kernellab.export.runtime.launcher`); otherwise :attr:`function`."""
         if self._table is None and repeatable(self.source, self._backend) and not self._task().module().written:
-            self._table = _table(self.source.hash, _Held(self.source), self._backend)
+            self._table = _table(self.source.hash, _ByHash(self.source), self._backend)
         return self._table or self.function
 
     def check_allowed(self) -> None:
@@ -109,16 +106,16 @@ def load(source: Source, backend: Backend | None = None) -> Callable[..., Any]:
     if backend is Backend.INTERPRETER:
         os.environ.setdefault("TRITON_INTERPRET", "1")
         correct_interpreter()
-    return _load(source.hash, _Held(source))
+    return _load(source.hash, _ByHash(source))
 
 
 @lru_cache(maxsize=64)
-def _table(digest: str, held: _Held, backend: Backend | None) -> Any:
+def _table(digest: str, cached: _ByHash, backend: Backend | None) -> Any:
     """The launcher's table of a source, one per process: a session's ``best`` is a new object on each access.
     None if calls cannot be launched from C."""
     from kernellab.export.runtime.launcher import Launcher, Unavailable
 
-    function = load(held.source, backend)
+    function = load(cached.source, backend)
     try:
         launcher = Launcher(lambda *args: launcher.run(function, *args))
     except Unavailable:
@@ -126,7 +123,7 @@ def _table(digest: str, held: _Held, backend: Backend | None) -> Any:
     return launcher.table
 
 
-class _Held:
+class _ByHash:
     """Passes a Source through a cache whose key is only its hash."""
 
     def __init__(self, source: Source) -> None:
@@ -136,12 +133,12 @@ class _Held:
         return 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held)
+        return isinstance(other, _ByHash)
 
 
 @lru_cache(maxsize=64)
-def _load(digest: str, held: _Held) -> Callable[..., Any]:
-    source = held.source
+def _load(digest: str, cached: _ByHash) -> Callable[..., Any]:
+    source = cached.source
     folder = _folder() / digest
     for name, text in source.files.items():
         path = folder / name
@@ -187,38 +184,57 @@ def check_arguments(name: str, task: Task, args: tuple[Any, ...]) -> None:
     missing = [a.name for a in task.args[len(args) :] if a.default is None]
     if missing:
         raise SessionError(f"{name} was called without {' and '.join(missing)}.", remedy)
-    sizes: dict[str, tuple[int, str]] = {}
+    sizes: dict[str, DimSize] = {}
     for value, arg in zip(args, task.args, strict=False):
-        if wrong := _wrong(value, arg, sizes):
-            raise SessionError(wrong, remedy)
+        if mismatch := _mismatch(value, arg) or (_size_mismatch(value, arg, sizes) if arg.is_tensor else None):
+            raise SessionError(mismatch, remedy)
 
 
-def _wrong(given: Any, arg: Arg, sizes: dict[str, tuple[int, str]]) -> str:
-    """Return the error of one argument, "" if it fits; add the extents that it sets for Dims to ``sizes``."""
+class DimSize(NamedTuple):
+    """The size of a Dim in a call, and the first argument that has it."""
+
+    size: int
+    argument: str
+
+
+def _mismatch(value: Any, arg: Arg) -> str | None:
+    """Why one argument's type, dtype or number of dimensions does not fit, in a sentence."""
     import torch
 
     if not arg.is_tensor:
-        return "" if isinstance(given, (int, float, bool)) else f"{arg.name} must be a number, not {_kind(given)}."
-    if not isinstance(given, torch.Tensor):
-        return f"{arg.name} must be a tensor, not {_kind(given)}."
-    dtype = str(given.dtype).removeprefix("torch.")
+        return None if isinstance(value, (int, float, bool)) else f"{arg.name} must be a number, not {_kind(value)}."
+    if not isinstance(value, torch.Tensor):
+        return f"{arg.name} must be a tensor, not {_kind(value)}."
+    dtype = str(value.dtype).removeprefix("torch.")
     if dtype != arg.dtype:
         return f"{arg.name} has dtype {dtype}; the task says {arg.dtype}."
-    expected = f"[{', '.join(map(str, arg.shape))}]"
-    shape = tuple(given.shape)
-    if len(shape) != len(arg.shape):
-        return f"{arg.name} has shape {list(shape)}; the task says {expected}."
-    for size, extent in zip(shape, arg.shape, strict=True):
+    return _wrong_shape(value, arg) if value.dim() != len(arg.shape) else None
+
+
+def _size_mismatch(value: Any, arg: Arg, sizes: dict[str, DimSize]) -> str | None:
+    """Why a tensor's sizes do not fit; the sizes that it sets for Dims are added to ``sizes``."""
+    for size, extent in zip(value.shape, arg.shape, strict=True):
         text = str(extent)
         if text.isdigit() and size != int(text):
-            return f"{arg.name} has shape {list(shape)}; the task says {expected}."
+            return _wrong_shape(value, arg)
         if text.isidentifier():
-            earlier, owner = sizes.setdefault(text, (size, arg.name))
-            if earlier != size:
-                return f"{arg.name} has {text} = {size}, but {owner} has {text} = {earlier}; the task says {expected}."
-    return ""
+            first = sizes.setdefault(text, DimSize(size, arg.name))
+            if first.size != size:
+                return (
+                    f"{arg.name} has {text} = {size}, but {first.argument} has {text} = {first.size}; "
+                    f"the task says {_shape(arg)}."
+                )
+    return None
 
 
-def _kind(given: Any) -> str:
-    name = type(given).__name__
+def _wrong_shape(value: Any, arg: Arg) -> str:
+    return f"{arg.name} has shape {list(value.shape)}; the task says {_shape(arg)}."
+
+
+def _shape(arg: Arg) -> str:
+    return f"[{', '.join(map(str, arg.shape))}]"
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
     return f"an {name}" if name[0] in "aeiou" else f"a {name}"

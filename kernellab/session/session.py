@@ -32,7 +32,7 @@ from kernellab.session.remembering import SessionMemory
 from kernellab.session.timings import Timings
 from kernellab.session.trace import Trace
 from kernellab.session.turn.context import Bench
-from kernellab.session.waiting import Teller, rest, wait
+from kernellab.session.waiting import ProgressPrinter, rest, wait, why_missing
 from kernellab.target import Backend, Target
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Session:
         self.id = session_id
         state = Recorder.read(journal, session_id)
         self._bench = bench or Bench(state.created, {}, None, None, journal.workspace)
-        self._tell = Teller(self)
+        self._print_progress = ProgressPrinter(self)
         self._driver = Driver(self._engine, journal, session_id, self._bench, stops, self._on_change)
         if not resume or self.state.awaits_permission:
             self._driver.look_only()
@@ -142,20 +142,20 @@ class Session:
     def sketch(self) -> SketchText:
         """The newest sketch on the head's line. Raises SessionError if there is none yet."""
         turn = self.state.sketch_turn()
-        return SketchText(self._wanted(turn.sketch if turn else None, "sketch"))
+        return SketchText(self._required(turn.sketch if turn else None, "sketch"))
 
     @property
     def verdict(self) -> Verdict:
         """The newest verdict on the head's line. Raises SessionError if there is none yet or the session still runs."""
         path = self.state.path() if self.resting else []
-        return self._wanted(next((t.verdict for t in reversed(path) if t.verdict), None), "verdict")
+        return self._required(next((t.verdict for t in reversed(path) if t.verdict), None), "verdict")
 
     @property
     def best(self) -> BestKernel:
         """The fastest candidate that passed at T2 or better, callable on tensors.
         Raises SessionError if there is none yet or the session still runs."""
         state = self.state
-        best = self._wanted(state.best() if self.resting else None, "kernel that passed at T2")
+        best = self._required(state.best() if self.resting else None, "kernel that passed at T2")
         backend = Backend(state.target.backend) if state.target else None
         return BestKernel(best, self.name, backend, self._bench.task)
 
@@ -370,7 +370,7 @@ class Session:
             TaskError, TargetError, JournalError: the error that ended the session.
             SessionError: it was still running after ``timeout`` seconds.
         """
-        wait(self, self._changed, timeout, self._tell if progress else lambda: None)
+        wait(self, self._changed, timeout, self._print_progress if progress else lambda: None)
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -422,18 +422,7 @@ class Session:
             except Exception:  # a broken view must not stop the session
                 log.exception("a subscriber of %s raised", self.id)
 
-    def _wanted(self, value: T | None, what: str) -> T:
-        if value is not None:
-            return value
-        if not self.resting:
-            wait = f"Wait for it: `await {self.name}` in a cell, `wait()` in a script."
-            raise SessionError(f"{self.name} is still running and has no {what} yet.", wait)
-        if self.failure is not None:
-            raise self.failure
-        question = self.state.question
-        if self.status is SessionStatus.WAITING and question is not None:
-            raise SessionError(f"{self.name} has no {what} yet: it waits for you. {question.text}", question.answer)
-        may_continue = self.status in (SessionStatus.PAUSED, SessionStatus.STOPPED) and self.state.unanswered
-        remedy = "Go on with run()." if may_continue else "Edit its sketch or code, or redirect it."
-        remedy = "Use it there, or stop it there first." if self.state.elsewhere else remedy
-        raise SessionError(f"{self.name} is {self.state.status_words} and has no {what}. {self.reason}", remedy)
+    def _required(self, value: T | None, what: str) -> T:
+        if value is None:
+            raise self.failure if self.resting and self.failure is not None else why_missing(self, what)
+        return value

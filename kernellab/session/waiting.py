@@ -12,12 +12,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernellab.errors import KernellabError, SessionError, lasting
-from kernellab.session.record.records import Turn, TurnState
+from kernellab.session.record.records import SessionStatus, Turn, TurnState
 from kernellab.session.record.view import turn_line
 
 if TYPE_CHECKING:
+    from kernellab.session.record.state import State
     from kernellab.session.remembering import SessionMemory
     from kernellab.session.trace import Trace
+
+
+#: Interval at which a wait looks whether the session rests, besides at its changes; chosen, not measured.
+_POLL_SECONDS = 0.2
 
 
 class _Left:
@@ -45,6 +50,9 @@ class Awaited(Protocol):
     def turns(self) -> tuple[Turn, ...]: ...
 
     @property
+    def state(self) -> State: ...
+
+    @property
     def trace(self) -> Trace: ...
 
     @property
@@ -60,10 +68,8 @@ class Awaited(Protocol):
     def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], None]: ...
 
 
-def wait(
-    session: Awaited, changed: threading.Condition, timeout: float | None, tell: Callable[[], None] = lambda: None
-) -> None:
-    """Block until the session rests; call ``tell`` after each change.
+def wait(session: Awaited, changed: threading.Condition, timeout: float | None, on_change: Callable[[], None]) -> None:
+    """Block until the session rests; call ``on_change`` after each change.
 
     Raises:
         TaskError, TargetError, JournalError: the error that ended the session.
@@ -74,15 +80,15 @@ def wait(
     try:
         with changed:
             while not session.resting:
-                seconds_left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
+                seconds_left = _POLL_SECONDS if deadline is None else min(_POLL_SECONDS, deadline - time.monotonic())
                 if seconds_left <= 0:
                     message = f"{session.name} was still running after {lasting(timeout or 0)}."
                     raise SessionError(message, "Wait longer, or stop it.")
                 changed.wait(seconds_left)
-                tell()
+                on_change()
     except KeyboardInterrupt:
         raise Interrupted(_left(session)) from None
-    tell()
+    on_change()
     if session.failure is not None:
         raise session.failure
 
@@ -100,7 +106,7 @@ async def rest(session: Awaited) -> None:
         with _cancelled_by_ctrl_c(loop):
             while not session.resting:
                 try:
-                    await asyncio.wait_for(changed.wait(), 0.5)
+                    await asyncio.wait_for(changed.wait(), _POLL_SECONDS)
                 except asyncio.TimeoutError:
                     continue
                 changed.clear()
@@ -139,13 +145,28 @@ def _left(session: Awaited) -> str:
     return f"no longer waiting for {session.name}, which continues."
 
 
-class Teller:
+def why_missing(session: Awaited, what: str) -> SessionError:
+    """Why the session has no ``what`` yet, and what brings it."""
+    state, name = session.state, session.name
+    if not session.resting:
+        wait = f"Wait for it: `await {name}` in a cell, `wait()` in a script."
+        return SessionError(f"{name} is still running and has no {what} yet.", wait)
+    question = state.question
+    if state.status is SessionStatus.WAITING and question is not None:
+        return SessionError(f"{name} has no {what} yet: it waits for you. {question.text}", question.answer)
+    may_continue = state.status in (SessionStatus.PAUSED, SessionStatus.STOPPED) and state.unanswered
+    remedy = "Go on with run()." if may_continue else "Edit its sketch or code, or redirect it."
+    remedy = "Use it there, or stop it there first." if state.elsewhere else remedy
+    return SessionError(f"{name} is {state.status_words} and has no {what}. {state.reason}", remedy)
+
+
+class ProgressPrinter:
     """Prints, once each: the line of each ended turn, its agent's requests with their answers, its notes, and why the
     memory is not used."""
 
     def __init__(self, session: Awaited) -> None:
         self._session = session
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def __call__(self) -> None:
         for turn in self._session.turns:
@@ -162,8 +183,8 @@ class Teller:
             self._once("memory", f"continues without the memory. {fault}")
 
     def _once(self, id: str, line: str) -> None:
-        if id not in self._told:
-            self._told.add(id)
+        if id not in self._printed:
+            self._printed.add(id)
             # a notebook shows stderr as a red box; scripts and commands print progress there
             print(f"{self._session.name} {line}", file=sys.stdout if _in_notebook() else sys.stderr)
 
