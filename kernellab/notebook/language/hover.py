@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kernellab.notebook.answers import Hover
-from kernellab.notebook.language.place import Word, before, names_in_sight, open_string, word_at
+from kernellab.notebook.language.place import Name, Word, before, names_in_sight, open_string, word_at
 from kernellab.notebook.views.facts import Facts
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.records import Diagnostic
 from kernellab.sketch.check import check
-from kernellab.sketch.program.program import Alloc, Assign, Load, Loop, MultiAssign, Program, Tile
+from kernellab.sketch.program.program import Alloc, Assign, Constexpr, Load, Loop, MultiAssign, Program, Tile
 from kernellab.sketch.program.walk import statements
 from kernellab.sketch.resolve import CHIP_FACTS
 from kernellab.sketch.syntax.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, operations, sentence, signature
+
+
+class Meaning(NamedTuple):
+    title: str
+    text: str = ""
+
+
+#: the program of the last text that could be read
+_last_readable: Program | None = None
 
 
 def hover(text: str, line: int, col: int, facts: Facts) -> Hover | None:
@@ -19,17 +30,24 @@ def hover(text: str, line: int, col: int, facts: Facts) -> Hover | None:
     word = word_at(text, line, col)
     checked = check(text, chip=facts.chip)
     faults = [d for d in checked.diagnostics if _covers(d, line, col, word)]
-    meaning = _meaning(text, line, word, checked.program or _last_program(), facts, _is_string(text, line, word))
-    if checked.program is not None:
-        _remember(checked.program)
-    parts = [explained(d) for d in faults] + ([meaning[1]] if meaning else [])
-    if not parts:
+    meaning = _meaning(text, line, word, _program_of(checked.program), facts) if word is not None else None
+    if not faults and meaning is None:
         return None
-    title = f"{faults[0].severity} {faults[0].code}" if faults else meaning[0] if meaning else ""
+    parts = [explained(fault) for fault in faults]
+    if meaning is not None:
+        # under a fault the meaning's title is not the hover's
+        parts += [meaning.title, meaning.text] if faults else [meaning.text]
+    title = f"{faults[0].severity} {faults[0].code}" if faults else meaning.title if meaning else ""
     start, end = (word.start, word.end) if word else (col, col + 1)
-    if faults and meaning:
-        parts.insert(len(faults), meaning[0])
     return {"title": title, "text": "\n".join(filter(None, parts)), "from": (line, start), "to": (line, end)}
+
+
+def _program_of(program: Program | None) -> Program | None:
+    """The text's program; of a text that cannot be read, that of the last one which could: it was right a moment ago,
+    and its names mean what they meant."""
+    global _last_readable
+    _last_readable = program or _last_readable
+    return _last_readable
 
 
 def explained(diagnostic: Diagnostic) -> str:
@@ -46,32 +64,23 @@ def _covers(diagnostic: Diagnostic, line: int, col: int, word: Word | None) -> b
     return diagnostic.col <= col < max(end, diagnostic.col + 1)
 
 
-def _is_string(text: str, line: int, word: Word | None) -> bool:
-    return word is not None and open_string(before(text, line, word.start)) is not None
-
-
-def _meaning(
-    text: str, line: int, word: Word | None, program: Program | None, facts: Facts, quoted: bool
-) -> tuple[str, str] | None:
-    """A title and a text."""
-    if word is None:
-        return None
+def _meaning(text: str, line: int, word: Word, program: Program | None, facts: Facts) -> Meaning | None:
     name = word.text
-    if quoted:
+    if open_string(before(text, line, word.start)) is not None:
         explanation = HINTS.get(name) or PRECISIONS.get(name)
-        return (f'"{name}"', explanation) if explanation else None
-    in_sight = next((n for n in names_in_sight(text, line, own=True) if n.text == name), None)
+        return Meaning(f'"{name}"', explanation) if explanation else None
+    in_sight = next((n for n in names_in_sight(text, line, with_own=True) if n.text == name), None)
     if in_sight is not None:
-        return _named(name, in_sight.kind, line, program, facts)
+        return _declared(in_sight, line, program, facts) if program is not None else Meaning(_plain(in_sight))
     if name in OPS or name in operations():
-        return signature(name), _operation(name)
+        return Meaning(signature(name), _operation(name))
     if name in DTYPES:
-        return name, DTYPES[name]
+        return Meaning(name, DTYPES[name])
     if name in KEYWORDS:
-        return name, KEYWORDS[name]
+        return Meaning(name, KEYWORDS[name])
     if name in CHIP_FACTS:
         value = getattr(facts.chip, name, None) if facts.chip else None
-        return name, "a fact of the chip" + (f": {value:,} here" if value else "")
+        return Meaning(name, "a fact of the chip" + (f": {value:,} here" if value else ""))
     return None
 
 
@@ -86,34 +95,42 @@ def _operation(name: str) -> str:
     return "\n".join(lines)
 
 
-def _named(name: str, kind: str, line: int, program: Program | None, facts: Facts) -> tuple[str, str]:
-    plain = f"{kind} {name}"
-    if program is None:
-        return plain, ""
-    if kind == "symbol":
-        size = (facts.sizes(program) or {}).get(name)
-        return plain, "a size that the call's tensors give" + (f"; {size:,} in the task's own inputs" if size else "")
-    for tensor in program.tensors:
-        if tensor.name == name:
-            shape = ", ".join(map(str, tensor.shape))
-            return f"{name}[{shape}]: {tensor.dtype.value} {tensor.role.value}", "a tensor in global memory"
-    for constant in program.constexprs:
-        if constant.name == name:
-            value = (
-                "no value here: the task or the target gives it" if constant.value is None else f"= {constant.value}"
-            )
-            choices = f"one of {', '.join(map(str, constant.choices))}: tunable" if constant.choices else ""
-            return f"constexpr {name}", "; ".join(filter(None, [value, choices]))
-    loop = _loop(program, name, line)
+def _declared(name: Name, line: int, program: Program, facts: Facts) -> Meaning:
+    """What a name in sight stands for: a symbol, a tensor, a constexpr, a loop's index, or a tile."""
+    if name.kind == "symbol":
+        size = (facts.sizes(program) or {}).get(name.text)
+        text = "a size that the call's tensors give" + (f"; {size:,} in the task's own inputs" if size else "")
+        return Meaning(_plain(name), text)
+    tensor = next((tensor for tensor in program.tensors if tensor.name == name.text), None)
+    if tensor is not None:
+        shape = ", ".join(map(str, tensor.shape))
+        title = f"{name.text}[{shape}]: {tensor.dtype.value} {tensor.role.value}"
+        return Meaning(title, "a tensor in global memory")
+    constant = next((constant for constant in program.constexprs if constant.name == name.text), None)
+    if constant is not None:
+        return Meaning(f"constexpr {name.text}", _values(constant))
+    loop = _loop(program, name.text, line)
     if loop is not None:
-        return f"index {name}", f"range({loop.start}, {loop.stop}, {loop.step}), line {loop.span.line}; {_hints(loop)}"
-    declared = _tile(program, name, line)
-    if declared is not None:
-        tile, at = declared
+        text = f"range({loop.start}, {loop.stop}, {loop.step}), line {loop.span.line}; {_hints(loop)}"
+        return Meaning(f"index {name.text}", text)
+    made = _tile(program, name.text, line)
+    if made is not None:
+        tile = made.tile
         shape = ", ".join(map(str, tile.shape))
         hints = f"; {', '.join(tile.hints)}" if tile.hints else ""
-        return f"{name}[{shape}]: {tile.dtype.value}", f"a tile, made at line {at}{hints}{_bytes(tile, program, facts)}"
-    return plain, ""
+        text = f"a tile, made at line {made.line}{hints}{_bytes(tile, program, facts)}"
+        return Meaning(f"{name.text}[{shape}]: {tile.dtype.value}", text)
+    return Meaning(_plain(name))
+
+
+def _plain(name: Name) -> str:
+    return f"{name.kind} {name.text}"
+
+
+def _values(constant: Constexpr) -> str:
+    value = "no value here: the task or the target gives it" if constant.value is None else f"= {constant.value}"
+    choices = f"one of {', '.join(map(str, constant.choices))}: tunable" if constant.choices else ""
+    return "; ".join(filter(None, [value, choices]))
 
 
 def _hints(loop: Loop) -> str:
@@ -129,14 +146,21 @@ def _loop(program: Program, name: str, line: int) -> Loop | None:
     return nearest
 
 
-def _tile(program: Program, name: str, line: int) -> tuple[Tile, int] | None:
-    """The tile of that name that is in force at ``line``, and where it was made."""
-    nearest: tuple[Tile, int] | None = None
+class MadeAt(NamedTuple):
+    """A tile and the line of the statement that makes it."""
+
+    tile: Tile
+    line: int
+
+
+def _tile(program: Program, name: str, line: int) -> MadeAt | None:
+    """The tile of that name that is in force at ``line``."""
+    nearest: MadeAt | None = None
     for kernel in program.kernels:
         for stmt in statements(kernel.body):
             for tile in _made(stmt):
                 if tile.name == name and stmt.span.line <= line:
-                    nearest = tile, stmt.span.line
+                    nearest = MadeAt(tile, stmt.span.line)
     return nearest
 
 
@@ -162,15 +186,3 @@ def _bytes(tile: Tile, program: Program, facts: Facts) -> str:
     except KeyError:
         return ""
     return f"; {count:,} bytes"
-
-
-_last: list[Program] = []
-
-
-def _remember(program: Program) -> None:
-    _last[:] = [program]
-
-
-def _last_program() -> Program | None:
-    """The text was right a moment ago: its names mean what they meant."""
-    return _last[0] if _last else None

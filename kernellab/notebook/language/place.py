@@ -12,6 +12,7 @@ from kernellab.sketch.syntax.words import DECLARATION, STRING, code_of, comment_
 _WORD = re.compile(r"[A-Za-z_][\w.]*")
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=(?!=)")
 _LOADED = re.compile(r"->\s*([A-Za-z_]\w*)\s*(?:[,)]|$)")
+_SKETCH = re.compile(r"\s*sketch\b")
 _LOOP = re.compile(r"^\s*for\s+([A-Za-z_]\w*)\s+in\b")
 _NAMES = {
     "symbols": re.compile(r"([A-Za-z_]\w*)\s*(?=(?:=[^,;]*)?(?:[,;]|$))"),
@@ -76,51 +77,49 @@ def open_string(head: str) -> str | None:
     return None
 
 
-def names_in_sight(text: str, line: int, own: bool = False) -> list[Name]:
+def names_in_sight(text: str, line: int, with_own: bool = False) -> list[Name]:
     """Names that line ``line`` may use, newest first: its sketch's declarations and the blocks around it.
 
-    ``own``: those that the line itself makes too.
+    ``with_own``: those that the line itself makes too.
     """
-    lines = text.split("\n")[: max(line - 1, 0)]
-    # an empty line's own spaces say which block is meant
-    indent = _indent(line_at(text, line)) if line_at(text, line) else None
+    cursor_row = line_at(text, line)
     names: dict[str, Name] = {}
-    if own:
-        _take(line_at(text, line), line, names, around=True)
-    # a block is in sight until a line above is less indented than it
-    level = indent if indent is not None else 10**6
-    for number in range(len(lines), 0, -1):
-        row = lines[number - 1]
-        code = code_of(row)
+    if with_own:
+        _add_made(cursor_row, line, names, is_around=True)
+    # a block is in sight until a line above is less indented than it. An empty line's own spaces say which block is
+    # meant; without any, the line may stand in the block above it, or in that which its header opens
+    level = _indent(cursor_row) if cursor_row else None
+    rows = text.split("\n")
+    for number in range(min(line - 1, len(rows)), 0, -1):
+        code = code_of(rows[number - 1])
         if not code.strip():
             continue
-        deep = _indent(code)
-        if re.match(r"\s*sketch\b", code):
+        if _SKETCH.match(code):
             break
-        if indent is None and level == 10**6:
-            # an empty line may stand in the block above it, or in that which its header opens
-            level = deep + 1 if code.rstrip().endswith(":") and not DECLARATION.match(code) else deep
-        if deep > level and not DECLARATION.match(code):
-            continue
-        _take(code, number, names, around=deep < level)
-        level = min(level, deep)
+        indent, is_declaration = _indent(code), DECLARATION.match(code) is not None
+        if level is None:
+            level = indent + 1 if code.rstrip().endswith(":") and not is_declaration else indent
+        if indent <= level or is_declaration:
+            _add_made(code, number, names, is_around=indent < level)
+            level = min(level, indent)
     for name in declarations(text):
         names.setdefault(name.text, name)
     return list(names.values())
 
 
-def _take(code: str, number: int, names: dict[str, Name], around: bool) -> None:
-    """The names that a line makes: of a loop only one that goes ``around`` the place."""
+def _add_made(code: str, number: int, names: dict[str, Name], is_around: bool) -> None:
+    """Add the names that a line makes: a loop's index only where the loop is around the place."""
     loop = _LOOP.match(code)
     if loop:
-        if around:
+        if is_around:
             names.setdefault(loop[1], Name(loop[1], "index", number))
-    elif not code.rstrip().endswith(":") and not DECLARATION.match(code):
-        for group in _ASSIGNED.findall(code):
-            for name in re.split(r"\s*,\s*", group):
-                names.setdefault(name, Name(name, "tile", number))
-        for name in _LOADED.findall(code) if "load" in code or "gather" in code else ():
-            names.setdefault(name, Name(name, "tile", number))
+        return
+    if code.rstrip().endswith(":") or DECLARATION.match(code):
+        return
+    tiles = [name for group in _ASSIGNED.findall(code) for name in re.split(r"\s*,\s*", group)]
+    tiles += _LOADED.findall(code) if "load" in code or "gather" in code else []
+    for name in tiles:
+        names.setdefault(name, Name(name, "tile", number))
 
 
 def declarations(text: str) -> list[Name]:
