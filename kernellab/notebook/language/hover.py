@@ -30,7 +30,8 @@ def hover(text: str, line: int, col: int, facts: Facts) -> Hover | None:
     word = word_at(text, line, col)
     checked = check(text, chip=facts.chip)
     faults = [d for d in checked.diagnostics if _covers(d, line, col, word)]
-    meaning = _meaning(text, line, word, _program_of(checked.program), facts) if word is not None else None
+    program = _program_of(checked.program)
+    meaning = _meaning(text, line, word, program, facts) if word is not None else None
     if not faults and meaning is None:
         return None
     parts = [explained(fault) for fault in faults]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from html import escape
+from typing import NamedTuple
 
 from kernellab.errors import counted
 from kernellab.notebook.learn.card import framed
@@ -30,51 +31,70 @@ def shown() -> Shown:
     return Shown(f"{head}\n{text}", f"<b>{escape(head)}</b><pre {PRE}>{coloured(text, 'judge.py')}</pre>")
 
 
-def broken(source: str) -> tuple[Shown, str, int]:
-    """One attempt: its card, the exercise, and the points of this process's attempts."""
+class Scored(NamedTuple):
+    """The card of an answer, the exercise that it answers, and the points of this process's answers to it."""
+
+    card: Shown
+    exercise: str
+    points: int
+
+
+def broken(source: str) -> Scored:
+    """One attempt to get past the judge."""
     exercise, attempt = course().attack("break"), attack.attempted(source)
+    new_holes = set(attempt.holes) - _through
+    is_first = not _through
+    _through.update(attempt.holes)
+    head, outcome = _described(attempt)
     if attempt.holes:
-        before = set(_through)
-        _through.update(attempt.holes)
-        new = sorted(set(attempt.holes) - before)
-        head = f"accepted, through {counted(len(attempt.holes), 'hole')}{_listed(attempt.holes)}"
-        outcome = f"{len(new)} of them new here. " if before else ""
+        outcome = "" if is_first else f"{len(new_holes)} of them new here. "
         outcome += f"{len(_through)} of {len(attack.holes())} so far."
-    elif attempt.honest:
-        head = "accepted, and no hole was needed"
-        outcome = "With all holes closed it is accepted too: an honest kernel, or a hole that is not on the list."
-    elif attempt.unsteady:
-        head = "accepted or refused, as it happens"
-        outcome = "Equal runs end differently, so no hole is sure. Make it do the same in each run."
-    elif attempt.together:
-        head = f"accepted, through two holes at once{_listed(attempt.together)}"
-        outcome = "Neither of them is enough by itself, so there is no point yet: make it need one hole alone."
-    else:
-        head = "accepted, through more than two holes at once" if attempt.ruling.accepted else "refused"
-        outcome = f"The judge: {attempt.ruling.why}."
     left = [name for name in attack.holes() if name not in progress.read().holes(exercise.id) | _through]
     # an honest kernel is no failed attack: it takes no step of a hint
     keys = ("honest",) if attempt.honest else attempt.holes or tuple(f"hole-{name}" for name in left[:1])
     card = _card(exercise, source, bool(attempt.holes), keys, head, outcome)
-    return card, exercise.id, min(exercise.points, len(_through))
+    return Scored(card, exercise.id, min(exercise.points, len(_through)))
 
 
-def closed(repairs: str) -> tuple[Shown, str, int]:
+def _described(attempt: attack.Attempt) -> tuple[str, str]:
+    """What came of an attempt: a head, and a sentence where it went through no hole."""
+    if attempt.holes:
+        return f"accepted, through {counted(len(attempt.holes), 'hole')}{_listed(attempt.holes)}", ""
+    if attempt.honest:
+        return (
+            "accepted, and no hole was needed",
+            "With all holes closed it is accepted too: an honest kernel, or a hole that is not on the list.",
+        )
+    if attempt.unsteady:
+        return (
+            "accepted or refused, as it happens",
+            "Equal runs end differently, so no hole is sure. Make it do the same in each run.",
+        )
+    if attempt.together:
+        return (
+            f"accepted, through two holes at once{_listed(attempt.together)}",
+            "Neither of them is enough by itself, so there is no point yet: make it need one hole alone.",
+        )
+    head = "accepted, through more than two holes at once" if attempt.ruling.accepted else "refused"
+    return head, f"The judge: {attempt.ruling.why}."
+
+
+def closed(repairs: str) -> Scored:
     """The judge with the cell's functions in place of the judge's, against cheats and honest kernels."""
     exercise, result = course().attack("close"), attack.repaired(repairs)
+    left = [name for name in attack.holes() if name not in result.closed]
     if result.refused:
         name, why = result.refused[0]
         head = "an honest kernel is refused, so nothing counts"
         sentence = f"{name}: {why}." if why else f"It is the one that is called {name}."
+        fault = "honest-refused"
     else:
         head = f"{len(result.closed)} of {counted(len(attack.holes()), 'hole')} closed"
         sentence = f"Accepted all the same: {', '.join(result.passed)}." if result.passed else "No cheat gets through."
-    left = [name for name in attack.holes() if name not in result.closed]
-    fault = "honest-refused" if result.refused else f"close-{left[0]}" if left and result.closed else "close-nothing"
-    card = _card(
-        exercise, repairs, bool(result.closed), result.closed or (fault,), head, sentence, fault if left else ""
-    )
-    return card, exercise.id, min(exercise.points, len(result.closed))
+        fault = f"close-{left[0]}" if left and result.closed else "close-nothing"
+    keys = result.closed or (fault,)
+    card = _card(exercise, repairs, bool(result.closed), keys, head, sentence, fault if left else "")
+    return Scored(card, exercise.id, min(exercise.points, len(result.closed)))
 
 
 def _card(

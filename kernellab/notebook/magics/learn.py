@@ -82,10 +82,10 @@ class LearnMagics(KernelMagic):
 
         if cell is None:
             return shown()
-        card, exercise, points = closed(cell) if args.close else broken(cell)
+        scored = closed(cell) if args.close else broken(cell)
         # attempts add up, repairs are one answer
-        _points[exercise] = points
-        return card
+        _points[scored.exercise] = scored.points
+        return scored.card
 
     @line_command
     @argument("id", help="an exercise, or a lesson: the sum of its exercises")
