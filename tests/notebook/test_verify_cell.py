@@ -17,7 +17,7 @@ from notebook_parts import TASK
 
 from kernellab.errors import KernellabError, SessionError, TargetError, TaskError
 from kernellab.notebook.magics import verify_cell
-from kernellab.notebook.magics.verify_cell import View, stages_html
+from kernellab.notebook.magics.verify_view import StagesView, stages_html
 from kernellab.records import Stage, StageResult, StageState
 from kernellab.task import load_task
 
@@ -118,7 +118,7 @@ def test_in_the_background_it_can_be_cancelled(shell: InteractiveShell) -> None:
     shell.run_cell_magic("kernel_verify", f"{line} slow", SLOW)
     slow = shell.user_ns["slow"]
     limit = time.monotonic() + 30
-    while not slow.view.parts and time.monotonic() < limit:
+    while not slow.view.results and time.monotonic() < limit:
         time.sleep(0.05)
     slow.cancel()
     with pytest.raises(SessionError, match="was stopped"):
@@ -135,7 +135,7 @@ def test_a_notebook_shows_the_stages_in_one_output_that_is_updated(monkeypatch: 
 
         update = display
 
-    handle, view = Handle(), View()
+    handle, view = Handle(), StagesView()
     view._handle = handle
     view(StageResult(name=Stage.STATIC, state=StageState.PASSED, seconds=0.01, note="a < b"))
     view.end("stopped")

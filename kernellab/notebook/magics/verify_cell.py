@@ -1,35 +1,29 @@
 """Judging a kernel that stands in a cell: for a session's task, a file's, or one that the notebook holds.
 
-While it runs, the cell shows the stages as they end; then the verdict with all that the workbench tells of one, as HTML
-that stays readable without a kernel. An interrupt of the cell stops the judge. With ``--background`` the cell returns
-at once and the kernel stays free.
+While it runs, the cell shows the stages as they end (``verify_view.py``); then the verdict with all that the workbench
+tells of one, as HTML that stays readable without a kernel. An interrupt of the cell stops the judge. With
+``--background`` the cell returns at once and the kernel stays free.
 """
 
 from __future__ import annotations
 
-import contextvars
 import threading
-from collections.abc import Generator, Mapping, Sequence
-from html import escape
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, SessionError
+from kernellab.notebook.magics.verify_view import StagesView
 from kernellab.notebook.saved.receipt import Shown, verdict_shown
-from kernellab.notebook.saved.snapshot import verdict_html
-from kernellab.notebook.views.verdict import seconds, stage_rows, verdict_text
-from kernellab.records import Author, Source, StageResult, StageState, Verdict
+from kernellab.notebook.views.verdict import verdict_text
+from kernellab.records import Author, Source, Verdict
 from kernellab.session import Session
 from kernellab.session.engine.engine import engine
 from kernellab.task import Task, load_task
-from kernellab.verifier.protocol.stats import one_line_each
 
 if TYPE_CHECKING:
     from kernellab.target import Target
     from kernellab.verifier.protocol.options import VerifyOptions
-
-_CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
-
 
 # -- what is judged ----------------------------------------------------------------------------------------------------
 
@@ -101,7 +95,7 @@ class Verification:
 
     def __init__(self, task: Task, source: Source, target: Target, options: VerifyOptions, name: str = "") -> None:
         self.task, self.source, self.target, self.options, self.name = task, source, target, options, name
-        self.view = View()
+        self.view = StagesView()
         self.cancelled = False
         self._judging = threading.Event()
         self._ended = threading.Event()
@@ -130,7 +124,7 @@ class Verification:
     def start(self) -> Verification:
         """Judges in a thread; the cell's output shows the stages and then the verdict."""
         self.view.begin()
-        threading.Thread(target=self._beside, name="kernellab-verify", daemon=True).start()
+        threading.Thread(target=self._judge_in_background, name="kernellab-verify", daemon=True).start()
         return self
 
     def cancel(self) -> None:
@@ -165,7 +159,7 @@ class Verification:
         word = "ended" if self.done else "running"
         return f"{self.name or 'a verification'}: {word}; `await` it, or `.cancel()` it"
 
-    def _beside(self) -> None:
+    def _judge_in_background(self) -> None:
         try:
             self._verdict = self._verify()
         except BaseException as error:
@@ -185,77 +179,6 @@ class Verification:
 
 def _stopped() -> KernellabError:
     return SessionError("The verification was stopped, and nothing was decided.", "Run the cell again.")
-
-
-# -- what is shown meanwhile -------------------------------------------------------------------------------------------
-
-
-class View:
-    """The stages as they end: a table that is updated in place in a notebook, a line in a terminal.
-
-    Called from the thread that verifies.
-    """
-
-    def __init__(self) -> None:
-        self.parts: list[StageResult] = []
-        self._handle: Any = None
-        self._told = 0
-
-    def begin(self) -> None:
-        from IPython import get_ipython
-
-        if hasattr(get_ipython(), "kernel"):  # a terminal has no display ids
-            from IPython.display import DisplayHandle
-
-            self._handle = DisplayHandle()
-            self._handle.display(self._bundle(True), raw=True)
-
-    def __call__(self, part: StageResult) -> None:
-        self.parts.append(part)
-        if self._handle is not None:
-            self._update(self._bundle(True))
-        elif part.state is not StageState.RUNNING:
-            self._tell(self.parts)
-
-    def end(self, said: str = "", verdict: Verdict | None = None) -> None:
-        """``said``: why there is no verdict. A ``verdict`` is shown here, for a cell that has already ended."""
-        if self._handle is not None:
-            self._update(self._bundle(False, said, verdict))
-            return
-        self._tell(self.parts, all_=True)
-        print(said)
-
-    def _update(self, bundle: dict[str, str]) -> None:
-        # in a separate context it belongs to no cell that runs now: works from any thread, also after the cell
-        contextvars.Context().run(self._handle.update, bundle, raw=True)
-
-    def _bundle(self, running: bool, said: str = "", verdict: Verdict | None = None) -> dict[str, str]:
-        if verdict is not None:
-            return {"text/plain": verdict_text(verdict), "text/html": verdict_html(verdict)}
-        text = "; ".join(_words(stage) for stage in one_line_each(self.parts)) or "starting"
-        return {"text/plain": f"{text} {said}".rstrip(), "text/html": stages_html(self.parts, running, said)}
-
-    def _tell(self, parts: Sequence[StageResult], all_: bool = False) -> None:
-        """Whole stages only: a stage is known to be at its end when the next begins."""
-        stages = one_line_each(parts)
-        for stage in stages[self._told : len(stages) if all_ else max(len(stages) - 1, self._told)]:
-            print(_words(stage), end="; ", flush=True)
-            self._told += 1
-
-
-def stages_html(parts: Sequence[StageResult], running: bool, said: str = "") -> str:
-    """Stage, outcome, time and note in a table: open while it runs, then folded away."""
-    rows = "".join(
-        f"<tr><td {_CELL}>{row['name']}</td><td {_CELL}>{row['state']}</td>"
-        f"<td {_CELL}>{seconds(row['seconds'])}</td><td {_CELL}>{escape(row['note'])}</td></tr>"
-        for row in stage_rows(parts, running)
-    )
-    title = said or ("verifying; interrupt the kernel to stop" if running else "stages")
-    return f"<details{' open' if running else ''}><summary>{escape(title)}</summary><table>{rows}</table></details>"
-
-
-def _words(stage: StageResult) -> str:
-    return f"{stage.name.value} {stage.state.value} {seconds(stage.seconds)}".rstrip()
 
 
 def verification(

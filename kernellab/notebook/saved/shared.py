@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jinja2 import Environment, PackageLoader
 
@@ -29,24 +29,31 @@ if TYPE_CHECKING:
     from kernellab.evolve import Run
     from kernellab.session import Session
 
-#: where something goes that a reader may look at ("turns" or "answers"), its key, and what it is
-Entry = tuple[str, str, Any]
 #: candidates that a reader may compare in pairs; of more, the fastest
 _COMPARED = 12
 #: bytes of a page; what does not fit is left out, the least needed first
 _MOST = 3_000_000
-_NOTHING = {"protect": False, "drop": False, "open": False}
+#: what may be done with a candidate of a page without a kernel
+_NO_BUTTONS = {"protect": False, "drop": False, "open": False}
 
 
-def share(of: Session | Run, out: str | Path | None = None) -> tuple[Path, int]:
+class Entry(NamedTuple):
+    """Something that a reader may look at: ``key`` is a turn's id, or the question that ``value`` answers."""
+
+    part: Literal["turns", "answers"]
+    key: str
+    value: Any
+
+
+def share(subject: Session | Run, out: str | Path | None = None) -> tuple[Path, int]:
     """Write the page of a session or a search: the file and its bytes. Raises as the pages, and where it cannot."""
     from kernellab.notebook.views.facts import gather
     from kernellab.session import Session
 
-    if isinstance(of, Session):
-        name, text = of.name, shared_page(of.state, gather(of).measured(of.state))
+    if isinstance(subject, Session):
+        name, text = subject.name, shared_page(subject.state, gather(subject).measured(subject.state))
     else:
-        name, text = of.id, shared_run(of)
+        name, text = subject.id, shared_run(subject)
     return written(Path(out or f"{name}.html"), text), len(text.encode())
 
 
@@ -92,12 +99,12 @@ def shared_run(run: Run) -> str:
 
     def texts(numbers: Sequence[int]) -> Iterator[Entry]:
         for number in numbers:
-            yield "answers", f"candidate {number}", candidate(state, number) | {"can": _NOTHING}
+            yield Entry("answers", f"candidate {number}", {**candidate(state, number), "can": _NO_BUTTONS})
             for one in state.proposals[number].parents:
-                yield "answers", f"compare {one} {number}", comparison(state, one, number)
+                yield Entry("answers", f"compare {one} {number}", comparison(state, one, number))
 
     pairs: Iterator[Entry] = (
-        ("answers", f"compare {a} {b}", comparison(state, a, b)) for a, b in permutations(order[:_COMPARED], 2)
+        Entry("answers", f"compare {a} {b}", comparison(state, a, b)) for a, b in permutations(order[:_COMPARED], 2)
     )
     answers: dict[str, Any] = {
         "rows 0": {"since": 0, "version": follower.version, "rows": rows},
@@ -127,12 +134,12 @@ def _page(name: str, title: str, data: dict[str, Any], fallback: str, more: Iter
             fallback=fallback,
         )  # fmt: skip
 
-    left = _MOST - len(render().encode())
-    for part, key, found in more:
-        left -= len(_in_json(json.dumps({key: found}))) + 2
-        if left < 0:
+    bytes_left = _MOST - len(render().encode())
+    for entry in more:
+        bytes_left -= len(_in_json(json.dumps({entry.key: entry.value}))) + 2
+        if bytes_left < 0:
             break
-        data[part][key] = found
+        data[entry.part][entry.key] = entry.value
     return render()
 
 
@@ -146,17 +153,17 @@ def _looks(state: State, rows: list[CandidateRow], facts: Facts) -> Iterator[Ent
     for turn in line:
         yield from _turn(state, turn, facts)
     for a, b in permutations(judged, 2):
-        yield "answers", f"compare {a} {b}", comparison(state, a, b)
+        yield Entry("answers", f"compare {a} {b}", comparison(state, a, b))
     for exchange in state.exchanges():
-        yield "answers", f"exchange {exchange.id}", exchange_text(exchange)
+        yield Entry("answers", f"exchange {exchange.id}", exchange_text(exchange))
     for turn in reversed([turn for turn in state.turns if turn not in line]):
         yield from _turn(state, turn, facts)
 
 
 def _turn(state: State, turn: str, facts: Facts) -> Iterator[Entry]:
     shown = long.texts(state, turn)
-    yield "turns", turn, {"detail": detail(state, turn, {}), "texts": shown}
-    yield "answers", f"check {shown['sketch']}", checked(shown["sketch"], facts)
+    yield Entry("turns", turn, {"detail": detail(state, turn, {}), "texts": shown})
+    yield Entry("answers", f"check {shown['sketch']}", checked(shown["sketch"], facts))
 
 
 def _in_json(text: str) -> str:

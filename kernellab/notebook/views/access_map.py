@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.errors import KernellabError, NotRunnable, TaskError
 from kernellab.notebook.answers import MadeTile, TouchedPart, TouchedTensor, Touches, TouchStep
@@ -28,8 +28,8 @@ from kernellab.task import Task
 
 #: elements of the largest tensor that are drawn where the gate has a choice, and where it has none; steps
 ENOUGH_ELEMENTS, MOST_ELEMENTS, MOST_STEPS = 4096, 8192, 400
-#: of a trace: it runs while a person waits
-_MOST_RUN = 20_000
+#: steps of a trace, and cases of the gate that are traced: a person waits
+_MOST_RUN, _MOST_CASES = 20_000, 8
 #: what a level is, besides its name
 _LEVEL_WORDS = {
     "slow": "global memory",
@@ -68,28 +68,28 @@ def touches(text: str, facts: Facts) -> Touches:
     }
 
 
-def as_text(found: Touches) -> str:
+def as_text(touched: Touches) -> str:
     """Each tensor's reuse, the first steps, and the bytes: what a terminal shows."""
-    if found["reason"]:
-        return f"There is no picture of the accesses: {found['reason']}"
-    lines = [f"Accesses at {found['sizes']}: {found['total']} steps."]
-    for tensor in found["tensors"]:
+    if touched["reason"]:
+        return f"There is no picture of the accesses: {touched['reason']}"
+    lines = [f"Accesses at {touched['sizes']}: {touched['total']} steps."]
+    for tensor in touched["tensors"]:
         shape = ", ".join(map(str, tensor["shape"]))
-        touched = [_often(counts, word) for counts, word in ((tensor["reads"], "read"), (tensor["writes"], "written"))]
+        reuse = [_often(counts, word) for counts, word in ((tensor["reads"], "read"), (tensor["writes"], "written"))]
         lines.append(
-            f"  {tensor['name']}[{shape}] {tensor['dtype']} {tensor['role']}: {'; '.join(filter(None, touched))}"
+            f"  {tensor['name']}[{shape}] {tensor['dtype']} {tensor['role']}: {'; '.join(filter(None, reuse))}"
         )
-    for step in found["steps"][:8]:
+    for step in touched["steps"][:8]:
         parts = [
             f"{'stores' if part['write'] else 'loads'} {sum(n for _, n in part['ranges'])} of "
-            f"{found['tensors'][part['tensor']]['name']} (line {part['line']}"
+            f"{touched['tensors'][part['tensor']]['name']} (line {part['line']}"
             f"{', ' + str(part['outside']) + ' past the edge' if part['outside'] else ''})"
             for part in step["parts"]
         ]
         lines.append(f"  {step['at'] or 'once'}: {', '.join(parts)}")
-    if found["total"] > 8:
-        lines.append(f"  ... and {found['total'] - 8} more")
-    return "\n".join([*lines, f"  moved: {', '.join(figure['text'] for figure in found['bytes'])}"])
+    if touched["total"] > 8:
+        lines.append(f"  ... and {touched['total'] - 8} more")
+    return "\n".join([*lines, f"  moved: {', '.join(figure['text'] for figure in touched['bytes'])}"])
 
 
 def _often(counts: Sequence[int], word: str) -> str:
@@ -115,16 +115,34 @@ def _smallest(program: Program, task: Task) -> Binding:
         return bind(program, task, {})
 
 
-def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace]:
-    """The largest of the gate's cases of which a picture shows each element, else the smallest that it has room for."""
+class _Picture(NamedTuple):
+    """A case of the gate and what the sketch accesses in it."""
+
+    case: Case
+    accesses: Trace
+
+    @property
+    def largest(self) -> int:
+        """Elements of the largest tensor."""
+        return max(prod(shape) for shape in self.accesses.shapes.values())
+
+    def rank(self) -> tuple[bool, int]:
+        """The greater, the better: the largest case of which each element is seen, else the smallest."""
+        is_dense = self.largest > ENOUGH_ELEMENTS
+        elements = sum(prod(shape) for shape in self.accesses.shapes.values())
+        return not is_dense, -elements if is_dense else elements
+
+
+def _traced(program: Program, binding: Binding, task: Task) -> _Picture:
+    """The best of the gate's cases to draw."""
     if binding.of_outputs:
         raise NotRunnable("A size of this sketch is known only after the reference has run.", "Look at its verdict.")
-    best: tuple[tuple[bool, int], Case, Trace] | None = None
+    pictures: list[_Picture] = []
     failure: KernellabError = TaskError(
         f"At each size that the gate runs a tensor has more than the {MOST_ELEMENTS} elements that a picture shows.",
         "Make a long axis a Dim that may be short.",
     )
-    for case in islice(cases(program, binding, task), 8):
+    for case in islice(cases(program, binding, task), _MOST_CASES):
         inputs = binding.inputs(case.args)
         symbols = binding.sizes(partial(_size, case.args))
         if max((value.numel() for value in inputs.values()), default=0) > MOST_ELEMENTS:
@@ -137,28 +155,24 @@ def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace
         except KernellabError as error:
             failure = error
             continue
-        size = sum(prod(shape) for shape in accesses.shapes.values())
-        largest = max(prod(shape) for shape in accesses.shapes.values())
-        wide = largest > ENOUGH_ELEMENTS
-        rank = (not wide, -size if wide else size)
-        if largest <= MOST_ELEMENTS and (best is None or rank > best[0]):
-            best = rank, case, accesses
-    if best is None:
+        pictures.append(_Picture(case, accesses))
+    fitting = [picture for picture in pictures if picture.largest <= MOST_ELEMENTS]
+    if not fitting:
         raise failure
-    return best[1], best[2]
+    return max(fitting, key=_Picture.rank)
 
 
-def _tensor(found: Trace, name: str, dtype: str, role: str) -> TouchedTensor:
-    shape = list(found.shapes[name])
-    reads, writes = found.count(name, False), found.count(name, True)
+def _tensor(accesses: Trace, name: str, dtype: str, role: str) -> TouchedTensor:
+    shape = list(accesses.shapes[name])
+    reads, writes = accesses.count(name, False), accesses.count(name, True)
     return {"name": name, "shape": shape, "dtype": dtype, "role": role, "reads": reads, "writes": writes}
 
 
-def _steps(found: Trace, names: Sequence[str]) -> Iterator[TouchStep]:
+def _steps(accesses: Trace, names: Sequence[str]) -> Iterator[TouchStep]:
     """Accesses that follow each other with the loops at one place, and the tiles made there; those made where nothing
     is accessed are of the next step."""
     tiles: list[MadeTile] = []
-    for loops, group in groupby(found.events, key=lambda event: tuple(event.loops.items())):
+    for loops, group in groupby(accesses.events, key=lambda event: tuple(event.loops.items())):
         events = list(group)
         tiles += [{"name": e.tile, "shape": list(e.shape), "line": e.line} for e in events if isinstance(e, TileWrite)]
         if parts := [_part(e, names.index(e.tensor)) for e in events if isinstance(e, Touch)]:
