@@ -12,20 +12,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import prod
+from typing import Generic, TypeVar
 
 from kernellab.notebook.answers import Touches, TouchStep
 from kernellab.notebook.saved.figures import BLUE, GREEN, ORANGE, RED
 from kernellab.sketch.program.program import DType
 from kernellab.teach.wrong import ErrorMap
 
+Key = TypeVar("Key")
+
 _CELL = 9
 _LINE = "stroke='currentColor' stroke-opacity='.28' stroke-width='.6'"
-#: mark of a map -> colour, word, and the strokes drawn in a cell whose corner is at {0}, {1}
-_MARKS: Mapping[str, tuple[str, str, str]] = {
-    "x": (RED, "wrong", "M{0}.2 {1}.2l.6 .6m0-.6l-.6 .6"),
-    "n": (ORANGE, "not finite", "M{0}.2 {1}.8v-.6l.6 .6v-.6"),
-    "u": ("#888888", "never stored", "M{0}.5 {1}.2l.3 .3l-.3 .3l-.3-.3z"),
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """How elements with one mark of a map are drawn; ``strokes`` are those in a cell whose corner is at {0}, {1}."""
+
+    colour: str
+    word: str
+    sign: str
+    strokes: str
+
+
+_MARKS: Mapping[str, _Mark] = {
+    "x": _Mark(RED, "wrong", "x", "M{0}.2 {1}.2l.6 .6m0-.6l-.6 .6"),
+    "n": _Mark(ORANGE, "not finite", "N", "M{0}.2 {1}.8v-.6l.6 .6v-.6"),
+    "u": _Mark("#888888", "never stored", "a diamond", "M{0}.5 {1}.2l.3 .3l-.3 .3l-.3-.3z"),
 }
+#: of a step of a moving picture: the share of its time that it is seen, and its seconds
 _FADE, _SECONDS = 0.72, 0.7
 #: a front end takes drawings and style sheets out of a notebook that it does not trust, and leaves their words
 _UNTRUSTED = (
@@ -41,69 +56,86 @@ _CODE = "font-size='11' font-family='monospace' fill='currentColor' xml:space='p
 _MOST_FRAMES = 24
 
 
-def wrong_svg(found: ErrorMap) -> str:
+def wrong_svg(wrong: ErrorMap) -> str:
     """The output's elements, those that are wrong marked."""
-    rows = found.rows
+    rows = wrong.rows
     width, height = max(len(row) for row in rows) * _CELL, len(rows) * _CELL
     parts = [f"<rect width='{width}' height='{height}' fill='none' {_LINE}/>"]
-    for mark, (colour, _, path) in _MARKS.items():
-        places = [(r, c) for r, row in enumerate(rows) for c, found_mark in enumerate(row) if found_mark == mark]
-        if places:
-            ground = "".join(f"M{c} {r}h1v1h-1z" for r, c in places)
-            signs = "".join(path.format(c, r) for r, c in places)
-            parts.append(
-                f"<g transform='scale({_CELL})'><path d='{ground}' fill='{colour}' fill-opacity='.25'/>"
-                f"<path d='{signs}' fill='none' stroke='{colour}' stroke-width='.13'/></g>"
-            )
-    seen = [mark for mark in _MARKS if any(mark in row for row in rows)]
-    legend = ", ".join(f"{_MARKS[mark][1]} {_NAMES[mark]}" for mark in seen)
-    picture = svg(width, height, "".join(parts), found.words)
-    return f"<figure style='margin:6px 0'>{picture}<figcaption>{escape(found.words)} ({legend})</figcaption></figure>"
+    legend = []
+    for letter, mark in _MARKS.items():
+        places = [(r, c) for r, row in enumerate(rows) for c, element in enumerate(row) if element == letter]
+        if not places:
+            continue
+        legend.append(f"{mark.word} {mark.sign}")
+        ground = "".join(f"M{c} {r}h1v1h-1z" for r, c in places)
+        signs = "".join(mark.strokes.format(c, r) for r, c in places)
+        parts.append(
+            f"<g transform='scale({_CELL})'><path d='{ground}' fill='{mark.colour}' fill-opacity='.25'/>"
+            f"<path d='{signs}' fill='none' stroke='{mark.colour}' stroke-width='.13'/></g>"
+        )
+    caption = f"{escape(wrong.words)} ({', '.join(legend)})"
+    picture = svg(width, height, "".join(parts), wrong.words)
+    return f"<figure style='margin:6px 0'>{picture}<figcaption>{caption}</figcaption></figure>"
 
 
-_NAMES = {"x": "x", "n": "N", "u": "a diamond"}
-
-
-def moving_svg(found: Touches, names: Sequence[str] = (), text: str = "") -> str:
+def moving_svg(touches: Touches, names: Sequence[str] = (), text: str = "") -> str:
     """The tensors, and the sketch ``text`` under them; step after step lights up, loads in blue, stores in orange with
     a frame, with the lines of the sketch that make them and the bytes moved so far.
 
     A style sheet moves it, no script: it plays in saved pages, and a row of buttons, which arrow keys walk along, shows
     one step. It stands still where the reader asks for less motion.
     """
-    steps = found["steps"][:_MOST_FRAMES]
-    places, parts, width, height = _placed(found, names)
-    tiles, outlines, wide, high = _tiles(steps, height + 10)
-    parts += outlines
-    width, height = max(width, wide), high
-    top, lines = height + 22, text.rstrip().splitlines()
-    width = max(width, 6.7 * max(map(len, lines), default=0) + 8)
-    for number, line in enumerate(lines):
-        parts.append(f"<text x='4' y='{top + _ROW * number + 11:.0f}' {_CODE}>{escape(line)}</text>")
-    moved = [0, 0]
+    steps, code = touches["steps"][:_MOST_FRAMES], text.rstrip().splitlines()
+    tensors = _tensors(touches, names)
+    tiles = _tiles(steps, tensors.end + 10)
+    code_top = tiles.end + 22
+    width = max(tensors.width, tiles.width, 6.7 * max(map(len, code), default=0) + 8)
+    parts = [*tensors.outlines, *tiles.outlines]
+    for number, line in enumerate(code):
+        parts.append(f"<text x='4' y='{code_top + _ROW * number + 11:.0f}' {_CODE}>{escape(line)}</text>")
+    loaded = stored = 0
     for number, step in enumerate(steps):
-        marks = ""
-        for part in step["parts"]:
-            tensor = found["tensors"][part["tensor"]]
-            moved[part["write"]] += DType(tensor["dtype"]).bytes * sum(count for _, count in part["ranges"])
-            if part["tensor"] in places:
-                marks += _region(places[part["tensor"]], part["ranges"], part["write"])
-        loads = {part["line"] for part in step["parts"]}
-        for name, made in {made["name"]: made for made in step["tiles"]}.items():
-            marks += _made(tiles[name], made["shape"], BLUE if made["line"] in loads else GREEN)
-        lit = {made["line"]: GREEN for made in step["tiles"]} | {part["line"]: BLUE for part in step["parts"]}
-        for at, colour in sorted((at, colour) for at, colour in lit.items() if 0 < at <= len(lines)):
-            y = top + _ROW * (at - 1)
-            marks += f"<rect x='0' y='{y:.0f}' width='{width:.0f}' height='{_ROW}' fill='{colour}' fill-opacity='.3'/>"
-        said = f"step {number + 1} of {found['total']}: {step['at'] or 'once'}; so far "
-        said = escape(f"{said}{moved[0]} B loaded, {moved[1]} B stored")
-        parts.append(
-            frame(number, f"{marks}<text x='0' y='{height + 14:.0f}' font-size='11' fill='currentColor'>{said}</text>")
-        )
-    words = f"{found['total']} steps at {found['sizes']}; loads in blue, stores framed in orange."
-    if tiles:
+        loaded += _bytes(touches, step, write=False)
+        stored += _bytes(touches, step, write=True)
+        marks = _marked_elements(step, tensors.places, tiles.places)
+        for at, colour in sorted(_lit_lines(step).items()):
+            if 0 < at <= len(code):
+                y = code_top + _ROW * (at - 1)
+                marks += (
+                    f"<rect x='0' y='{y:.0f}' width='{width:.0f}' height='{_ROW}' fill='{colour}' fill-opacity='.3'/>"
+                )
+        state = f"step {number + 1} of {touches['total']}: {step['at'] or 'once'}; so far "
+        state = escape(f"{state}{loaded} B loaded, {stored} B stored")
+        label = f"<text x='0' y='{tiles.end + 14:.0f}' font-size='11' fill='currentColor'>{state}</text>"
+        parts.append(frame(number, marks + label))
+    words = f"{touches['total']} steps at {touches['sizes']}; loads in blue, stores framed in orange."
+    if tiles.places:
         words += " Below the tensors the tiles on chip: blue where loaded, green where computed."
-    return moving(len(steps), width, top + _ROW * len(lines) + 4, "".join(parts), words)
+    return moving(len(steps), width, code_top + _ROW * len(code) + 4, "".join(parts), words)
+
+
+def _bytes(touches: Touches, step: TouchStep, write: bool) -> int:
+    """What the step stores, or loads."""
+    return sum(
+        DType(touches["tensors"][part["tensor"]]["dtype"]).bytes * sum(count for _, count in part["ranges"])
+        for part in step["parts"]
+        if part["write"] is write
+    )
+
+
+def _marked_elements(step: TouchStep, tensors: Mapping[int, _Place], tiles: Mapping[str, _Place]) -> str:
+    """What a step accesses and makes."""
+    parts = [part for part in step["parts"] if part["tensor"] in tensors]
+    marks = "".join(_region(tensors[part["tensor"]], part["ranges"], part["write"]) for part in parts)
+    load_lines = {part["line"] for part in step["parts"]}
+    for name, made in {made["name"]: made for made in step["tiles"]}.items():
+        marks += _made(tiles[name], made["shape"], BLUE if made["line"] in load_lines else GREEN)
+    return marks
+
+
+def _lit_lines(step: TouchStep) -> dict[int, str]:
+    """The lines of the sketch that a step comes from, with their colours."""
+    return {made["line"]: GREEN for made in step["tiles"]} | {part["line"]: BLUE for part in step["parts"]}
 
 
 @dataclass(frozen=True)
@@ -153,12 +185,22 @@ class _Flow:
         return place, drawn
 
 
-def _placed(found: Touches, names: Sequence[str]) -> tuple[dict[int, _Place], list[str], float, float]:
-    """The tensors one after another, in rows that fit the page; their outlines, and the width and height of all."""
+@dataclass(frozen=True)
+class _Layout(Generic[Key]):
+    """Where boxes are drawn, their outlines, the width of all and where they end, in pixels."""
+
+    places: Mapping[Key, _Place]
+    outlines: Sequence[str]
+    width: float
+    end: float
+
+
+def _tensors(touches: Touches, names: Sequence[str]) -> _Layout[int]:
+    """The tensors one after another by number, in rows that fit the page; only ``names``, where there are any."""
     places: dict[int, _Place] = {}
-    parts: list[str] = []
+    outlines: list[str] = []
     flow = _Flow(0.0, gap=10)
-    for index, tensor in enumerate(found["tensors"]):
+    for index, tensor in enumerate(touches["tensors"]):
         if names and tensor["name"] not in names:
             continue
         columns = tensor["shape"][-1] if tensor["shape"] else 1
@@ -166,27 +208,26 @@ def _placed(found: Touches, names: Sequence[str]) -> tuple[dict[int, _Place], li
         wide = min(_WIDEST, _PAGE / max(columns, 1), _PAGE if rows == 1 else max(2.0, _TALLEST / rows))
         high = _WIDEST if rows == 1 else min(max(wide, 4.0), _TALLEST / rows)
         label = f"{tensor['name']}[{', '.join(map(str, tensor['shape']))}]"
-        places[index], drawn = flow.box(label, columns, rows, wide, high)
-        parts.append(drawn)
-    return places, parts, max(flow.most, 420.0), flow.end
+        places[index], outline = flow.box(label, columns, rows, wide, high)
+        outlines.append(outline)
+    return _Layout(places, outlines, max(flow.most, 420.0), flow.end)
 
 
-def _tiles(steps: Sequence[TouchStep], top: float) -> tuple[dict[str, _Place], list[str], float, float]:
-    """The tiles that the steps make, from ``top`` on, each by its largest shape; their outlines, the width of all and
-    where they end."""
+def _tiles(steps: Sequence[TouchStep], top: float) -> _Layout[str]:
+    """The tiles that the steps make, from ``top`` on, each by its largest shape."""
     shapes: dict[str, list[int]] = {}
     for made in (made for step in steps for made in step["tiles"]):
         shapes[made["name"]] = max(shapes.get(made["name"], []), made["shape"], key=lambda s: (len(s), prod(s)))
     places: dict[str, _Place] = {}
-    parts: list[str] = []
+    outlines: list[str] = []
     flow = _Flow(top, gap=8)
     for name, shape in shapes.items():
         columns, rows = (shape[-1] if shape else 1), prod(shape[:-1])
         label = f"{name}[{', '.join(map(str, shape))}]" if shape else name
         wide, high = min(_TILE, _TILE_MOST / max(columns, 1)), min(_TILE, _TILE_MOST / max(rows, 1))
-        places[name], drawn = flow.box(label, columns, rows, wide, high, "stroke-dasharray='3 2' ")
-        parts.append(drawn)
-    return places, parts, flow.most, flow.end
+        places[name], outline = flow.box(label, columns, rows, wide, high, "stroke-dasharray='3 2' ")
+        outlines.append(outline)
+    return _Layout(places, outlines, flow.most, flow.end)
 
 
 def _made(place: _Place, shape: Sequence[int], colour: str) -> str:
