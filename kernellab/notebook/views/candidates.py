@@ -14,7 +14,7 @@ from kernellab.notebook.views.verdict import facts, figure, speedup_title
 from kernellab.records import Verdict
 from kernellab.session.compare import PairedRun, paired_ratios, paired_runs, ratio_of
 from kernellab.session.record.records import Turn
-from kernellab.session.record.render import candidates_of
+from kernellab.session.record.render import CandidateShown, candidates_of
 from kernellab.session.record.standings import SELF, Ratio
 from kernellab.session.record.state import State
 from kernellab.session.record.view import verdict_line
@@ -30,12 +30,9 @@ def rows_of(state: State) -> list[CandidateRow]:
     standings = state.standings()
     tied = {other.number for other in standings[1:] if standings[0].tied(other)}
     return [
-        _row(
-            turns[c.number], c.verdict, turns[c.number].id in path, c.best, c.number in tied,
-            _paired(state, turns[c.number]), _designed(state, turns[c.number]),
-        )
-        for c in candidates_of(state)
-    ]  # fmt: skip
+        _row(state, shown, turns[shown.number], on_path=turns[shown.number].id in path, tied=shown.number in tied)
+        for shown in candidates_of(state)
+    ]
 
 
 def _paired(state: State, turn: Turn) -> str:
@@ -63,12 +60,12 @@ def _in_run(run: PairedRun, own: str) -> str:
     return f"{time}, {ratio.speedup:.2f}x as fast as turn {run.turns[fastest]} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
-def _row(
-    turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: bool, paired: str, designed: str
-) -> CandidateRow:
+def _row(state: State, shown: CandidateShown, turn: Turn, *, on_path: bool, tied: bool) -> CandidateRow:
+    verdict = shown.verdict
     eager = verdict.against("eager") if verdict else None
     time = verdict.time if verdict else None
     spread = f"median of {time.samples} calls, quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms" if time else ""
+    notes = [_paired(state, turn), _outcome(verdict), _sketch_author(state, turn)]
     return {
         "turn": turn.id,
         "number": turn.number,
@@ -79,20 +76,20 @@ def _row(
         "time": figure(f"{time.median_ms:.3g} ms", spread) if time else None,
         "speedup": figure(eager.text, speedup_title(eager, verdict)) if eager and verdict else None,
         "value": eager.speedup if eager else None,
-        "note": "; ".join(filter(None, [paired, _found(verdict), designed])),
-        "best": best,
-        "tied": tied,
         "low": eager.low if eager else None,
+        "note": "; ".join(filter(None, notes)),
+        "best": shown.best,
+        "tied": tied,
     }
 
 
-def _designed(state: State, turn: Turn) -> str:
+def _sketch_author(state: State, turn: Turn) -> str:
     """Who wrote the sketch, where it was not who wrote the code."""
     design = state.sketch_turn(turn.id)
     return f"sketch by {design.author.value}" if design and design.author is not turn.author else ""
 
 
-def _found(verdict: Verdict | None) -> str:
+def _outcome(verdict: Verdict | None) -> str:
     if verdict is None:
         return "not verified"
     return verdict.label if verdict.passed else verdict_line(verdict)
@@ -217,22 +214,22 @@ def _texts(state: State, turn: Turn) -> dict[str, str]:
     return sketch | (own_files(candidate.source) if candidate else {})
 
 
-def as_text(found: CandidateComparison, a: str, b: str) -> str:
+def as_text(compared: CandidateComparison, a: str, b: str) -> str:
     """A comparison in columns under the two kernels' names, then the difference of their texts."""
     head: ComparedRow = {"name": "", "a": a, "b": b, "title": ""}
-    rows = [head, *found["rows"]] if found["rows"] else []
+    rows = [head, *compared["rows"]] if compared["rows"] else []
     names, wide = max((len(row["name"]) for row in rows), default=0), max((len(row["a"]) for row in rows), default=0)
     lines = [f"{row['name']:<{names}}  {row['a']:<{wide}}  {row['b']}".rstrip() for row in rows]
-    return "\n".join([found["verdict"], "", *lines, "", found["diff"]]).rstrip()
+    return "\n".join([compared["verdict"], "", *lines, "", compared["diff"]]).rstrip()
 
 
-def compared_csv(found: CandidateComparison, one: str, other: str) -> str:
+def compared_csv(compared: CandidateComparison, one: str, other: str) -> str:
     """A comparison's figures as comma-separated values, and its sentence on the last line."""
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
     table.writerow(["", one, other])
-    table.writerows([row["name"], row["a"], row["b"]] for row in found["rows"])
-    table.writerow(["difference", found["verdict"], ""])
+    table.writerows([row["name"], row["a"], row["b"]] for row in compared["rows"])
+    table.writerow(["difference", compared["verdict"], ""])
     return file.getvalue()
 
 

@@ -13,6 +13,7 @@ from kernellab.notebook.protocol import (
     CompilerLine,
     Figure,
     FirstWrong,
+    NamedFigure,
     NamedText,
     StageRow,
     VerdictView,
@@ -31,8 +32,7 @@ TRUST_WORDS = {
 }
 BASELINES = {"eager": "PyTorch eager", "compile": "torch.compile", "max-autotune": "torch.compile max-autotune"}
 
-
-#: fewer timed calls than this are said next to a time
+#: fewer timed calls than this are said next to a time; chosen, not measured
 _FEW = 8
 #: next to a map of where the errors are
 MAP_WORDS = (
@@ -92,7 +92,7 @@ def verdict_view(verdict: Verdict, uncounted: str = "") -> VerdictView:
         "trust_text": trust_words(verdict),
         "label": verdict.label,
         "flags": list(verdict.flags),
-        "figures": [{"name": name, "text": shown["text"], "title": shown["title"]} for name, shown in figures(verdict)],
+        "figures": figures(verdict),
         "comparisons": [
             *(comparison_view(c, verdict) for c in verdict.comparisons),
             *(comparison_view(c, verdict, f", {again_words(c)}") for c in verdict.timed_again),
@@ -121,7 +121,7 @@ def comparison_view(comparison: Comparison, verdict: Verdict, mark: str = "") ->
         "low": comparison.low,
         "high": comparison.high,
         "distinguishable": comparison.distinguishable,
-        "text": f"{speedup_text(comparison)}{mark}",
+        "text": f"{comparison.text}{mark}",
         "title": speedup_title(comparison, verdict),
     }
 
@@ -135,10 +135,6 @@ def again_words(comparison: Comparison) -> str:
     """Of a later run's figure: ``timed again, paired with torch.compile``."""
     others = " and ".join(BASELINES.get(name, name) for name in comparison.paired_with)
     return f"timed again, paired with {others}" if others else "timed again"
-
-
-def speedup_text(comparison: Comparison) -> str:
-    return comparison.text
 
 
 def speedup_title(comparison: Comparison, verdict: Verdict) -> str:
@@ -164,33 +160,37 @@ def time_text(time: Timing) -> str:
     return f"{time.median_ms:.3g} ms{few}"
 
 
-def figures(verdict: Verdict) -> list[tuple[str, Figure]]:
-    """The verdict's numbers by name, in the order a reader wants them."""
-    rows: list[tuple[str, Figure]] = []
+def figures(verdict: Verdict) -> list[NamedFigure]:
+    """The verdict's numbers, in the order a reader wants them."""
+    rows: list[NamedFigure] = []
+
+    def add(name: str, text: str, title: str) -> None:
+        rows.append({"name": name, "text": text, "title": title})
+
     where = "; ".join(filter(None, [trust_words(verdict), machine(verdict)]))
     if verdict.time is not None:
         time = verdict.time
-        spread = f"median of {time.samples} calls; quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms; {where}"
-        rows.append(("time", figure(time_text(time), spread)))
+        spread = f"median of {time.samples} calls; quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms"
+        add("time", time_text(time), f"{spread}; {where}")
         if verdict.sol_ms:
             words = f"the speed-of-light bound of this task on this chip is {verdict.sol_ms:.3g} ms; {where}"
             if verdict.bound_share is None:
                 words += f"; {over_the_bound(verdict)}"
-            rows.append(("bound", figure(verdict.bound_text, words)))
+            add("bound", verdict.bound_text, words)
     if verdict.own_share is not None:
         words = "share of the time that the candidate's own code took, the rest being library calls"
-        rows.append(("own code", figure(f"{100 * verdict.own_share:.0f} %", words)))
+        add("own code", f"{100 * verdict.own_share:.0f} %", words)
     if verdict.build_seconds is not None:
-        rows.append(("build", figure(seconds(verdict.build_seconds), "from source to something that can be called")))
+        add("build", seconds(verdict.build_seconds), "from source to something that can be called")
     evidence = verdict.evidence
     if evidence is not None and evidence.wrong_fraction is not None:
         words = "share of the output's elements outside the tolerance, in the first failing case"
-        rows.append(("wrong elements", figure(f"{100 * evidence.wrong_fraction:.3g} %", words)))
+        add("wrong elements", f"{100 * evidence.wrong_fraction:.3g} %", words)
     if evidence is not None and evidence.rel_frobenius is not None:
         words = "relative Frobenius error of the output, in the first failing case"
-        rows.append(("relative error", figure(f"{evidence.rel_frobenius:.3g}", words)))
+        add("relative error", f"{evidence.rel_frobenius:.3g}", words)
     if verdict.precision:
-        rows.append(("precision", figure(verdict.precision, "what the reference and the tolerance are computed in")))
+        add("precision", verdict.precision, "what the reference and the tolerance are computed in")
     return rows
 
 
@@ -250,24 +250,11 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def facts(verdict: Verdict) -> list[tuple[str, str]]:
-    """Everything a verdict says but its stages, by name."""
-    rows = [(f"against {baseline_name(c)}", speedup_text(c)) for c in verdict.comparisons]
-    rows += [(f"against {baseline_name(c)}, {again_words(c)}", speedup_text(c)) for c in verdict.timed_again]
-    evidence = verdict.evidence
-    if evidence is not None:
-        if evidence.signature:
-            rows.append(("signature", evidence.signature))
-        if remedy(verdict):
-            rows.append(("fix", remedy(verdict)))
-        if evidence.sizes:
-            case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
-            kind = "the task's own inputs" if evidence.family == "inputs" else f"{evidence.family} inputs"
-            rows.append(("failing case", f"{case}; {kind}" if evidence.family else case))
-        if evidence.first_wrong is not None:
-            got, want = both(evidence.got, evidence.want)
-            rows.append(("first wrong", f"{evidence.first_wrong}: got {got}, want {want}"))
-    for name, shown in figures(verdict):
-        rows.append((name, shown["text"]))
+    """Everything a verdict says but its stages: names and texts."""
+    rows = [(f"against {baseline_name(c)}", c.text) for c in verdict.comparisons]
+    rows += [(f"against {baseline_name(c)}, {again_words(c)}", c.text) for c in verdict.timed_again]
+    rows += _failure_facts(verdict)
+    rows += [(shown["name"], shown["text"]) for shown in figures(verdict)]
     if verdict.time is not None:
         time = verdict.time
         rows.append(("spread", f"{time.q1_ms:.3g} to {time.q3_ms:.3g} ms (quartiles of {time.samples} calls)"))
@@ -277,6 +264,22 @@ def facts(verdict: Verdict) -> list[tuple[str, str]]:
     if machine(verdict):
         rows.append(("measured on", machine(verdict)))
     return rows
+
+
+def _failure_facts(verdict: Verdict) -> list[tuple[str, str]]:
+    """What went wrong, where, and what to do about it."""
+    evidence = verdict.evidence
+    if evidence is None:
+        return []
+    rows = [("signature", evidence.signature or ""), ("fix", remedy(verdict))]
+    if evidence.sizes:
+        case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
+        kind = "the task's own inputs" if evidence.family == "inputs" else f"{evidence.family} inputs"
+        rows.append(("failing case", f"{case}; {kind}" if evidence.family else case))
+    if evidence.first_wrong is not None:
+        got, want = both(evidence.got, evidence.want)
+        rows.append(("first wrong", f"{evidence.first_wrong}: got {got}, want {want}"))
+    return [(name, text) for name, text in rows if text]
 
 
 def headline(verdict: Verdict | None) -> str:
