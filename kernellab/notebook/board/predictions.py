@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kernellab.errors import SessionError
 from kernellab.notebook import protocol
@@ -37,6 +38,14 @@ class Prediction:
     time: float
 
 
+class Calibration(NamedTuple):
+    """A prediction and what was measured: speedups over eager."""
+
+    prediction: Prediction
+    expected: float
+    measured: float
+
+
 class Predictions:
     """One session's predictions."""
 
@@ -53,7 +62,7 @@ class Predictions:
         waits = state.status is SessionStatus.WAITING and turn is not None and turn.role is Role.CODER
         return turn if waits and turn is not None and turn.id not in self._made else None
 
-    def state_it(self, state: State, expected: float | None, reason: str) -> Prediction:
+    def record(self, state: State, expected: float | None, reason: str) -> Prediction:
         """Keep a prediction for the open turn.
 
         Raises:
@@ -80,8 +89,8 @@ class Predictions:
     def view(self, state: State) -> protocol.Prediction:
         """``Prediction`` of the protocol: the open question, or the newest prediction on the head's line."""
         open_turn = self.open_turn(state)
-        prediction = next((self._made[t.id] for t in reversed(state.path()) if t.id in self._made), None)
-        shown = None if open_turn is not None else prediction
+        newest = next((self._made[t.id] for t in reversed(state.path()) if t.id in self._made), None)
+        shown = None if open_turn is not None else newest
         measured = measured_of(state, shown.turn) if shown else None
         return {
             "asked": open_turn is not None,
@@ -90,20 +99,20 @@ class Predictions:
             "reason": shown.reason if shown else "",
             "measured": measured.speedup if measured else None,
             "history": [
-                {"turn": p.turn, "expected": p.expected or 0.0, "measured": m}
-                for p, m in self.pairs(state)
-                if m is not None
+                {"turn": row.prediction.turn, "expected": row.expected, "measured": row.measured}
+                for row in self.measured(state)
             ],
         }
 
-    def pairs(self, state: State) -> list[tuple[Prediction, float | None]]:
-        """Each stated prediction with the speedup that was measured, in order of turn."""
-        by_turn = []
-        for prediction in self._made.values():
-            if prediction.expected is not None and prediction.turn in state.turns:
-                verdict = measured_of(state, prediction.turn)
-                by_turn.append((state.turns[prediction.turn].number, prediction, verdict.speedup if verdict else None))
-        return [(prediction, measured) for _, prediction, measured in sorted(by_turn, key=lambda row: row[0])]
+    def measured(self, state: State) -> list[Calibration]:
+        """Each stated prediction whose kernel was timed, in order of turn."""
+        stated = [p for p in self._made.values() if p.expected is not None and p.turn in state.turns]
+        rows = []
+        for prediction in sorted(stated, key=lambda p: state.turns[p.turn].number):
+            verdict = measured_of(state, prediction.turn)
+            if prediction.expected is not None and verdict is not None and verdict.speedup is not None:
+                rows.append(Calibration(prediction, prediction.expected, verdict.speedup))
+        return rows
 
     def _read(self) -> list[Prediction]:
         try:

@@ -127,7 +127,7 @@ class Workbench(Widget, bundle="workbench"):
         """
         if self._predictions is None:
             raise SessionError("Teaching mode is off.", "Turn it on: %config KernelLab.teaching = True")
-        self._predictions.state_it(self._session.state, expected, reason)
+        self._predictions.record(self._session.state, expected, reason)
         self._session.approve()
 
     # -- state goes out ------------------------------------------------------------------------------------------------

@@ -136,11 +136,10 @@ def calibration_figure(state: State, predictions: Predictions) -> go.Figure | No
     """What was expected against what was measured; on the diagonal a prediction was right."""
     import plotly.graph_objects as go
 
-    pairs = [(prediction, measured) for prediction, measured in predictions.pairs(state) if measured is not None]
-    if not pairs:
+    rows = predictions.measured(state)
+    if not rows:
         return None
-    expected = [prediction.expected or 0.0 for prediction, _ in pairs]
-    measured = [value for _, value in pairs if value is not None]
+    expected, measured = [row.expected for row in rows], [row.measured for row in rows]
     ends = [0.8 * min(*expected, *measured), 1.25 * max(*expected, *measured)]
     drawn = go.Figure()
     drawn.add_scatter(x=ends, y=ends, mode="lines", name="as expected", line={"color": GREY, "dash": "dot"})
@@ -148,9 +147,9 @@ def calibration_figure(state: State, predictions: Predictions) -> go.Figure | No
         x=expected,
         y=measured,
         mode="markers+text",
-        text=[str(state.turns[prediction.turn].number) for prediction, _ in pairs],
+        text=[str(state.turns[row.prediction.turn].number) for row in rows],
         textposition="top center",
-        hovertext=[prediction.reason for prediction, _ in pairs],
+        hovertext=[row.prediction.reason for row in rows],
         marker={"color": BLUE, "size": 10},
         name="predictions",
     )
