@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.agents.model.prompts.helpers import is_helper
 from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
@@ -20,13 +20,13 @@ from kernellab.models.exchanges import Exchange, Finish
 from kernellab.records import Author, Role, Verdict
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
-from kernellab.session.turn.claims import came_of
+from kernellab.session.turn.claims import verdict_after
 from kernellab.session.turn.recalling import reward
 
 #: Written if no licence of the prompts and replies is specified.
 UNSPECIFIED = "unspecified"
-#: The reward of a usable reply whose kernel failed or was not judged.
-_ACCEPTED = 0.1
+#: The reward of a usable reply whose kernel failed or was not judged; chosen, not measured.
+_USABLE = 0.1
 
 
 def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
@@ -37,45 +37,58 @@ def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
     exchange's wall time. ``reward`` is 0 for a rejected reply, 0.1 for one whose kernel failed or was not judged, and
     otherwise :func:`kernellab.session.turn.recalling.reward` of its verdict.
     """
-    best = state.best()
+    of_session = _of_session(state, licence)
     for turn_id, exchanges in state.exchanges_by_turn.items():
         turn = state.turns.get(turn_id)
         answered = [e for e in exchanges if _is_answer(e)]
-        accepted = _taken(state, turn, answered)
-        for number, exchange in enumerate(answered, 1):
-            outcome = _outcome(state, turn if exchange is accepted else None)
-            verdict = came_of(state, turn) if turn and exchange is accepted else None
+        accepted = _accepted(state, turn, answered)
+        for exchange in answered:
+            is_accepted = exchange is accepted
+            verdict = verdict_after(state, turn) if turn and is_accepted else None
             yield {
-                "messages": _messages(exchange),
-                "reasoning": exchange.reasoning,
-                "schema": json.dumps(exchange.schema_, sort_keys=True) if exchange.schema_ else "",
-                "sections": [s.model_dump(mode="json") for s in exchange.sections],
-                "role": exchange.role.value,
-                "purpose": exchange.purpose,
-                "finish": exchange.finish.value,
-                "error": exchange.error,
-                "last_of_turn": number == len(answered),
-                "usage": exchange.usage.model_dump(mode="json"),
-                "seconds": exchange.usage.seconds,
-                "accepted": exchange is accepted,
-                "reward": (_reward(verdict) if exchange is accepted else 0.0),
-                **outcome,
+                **_of_exchange(exchange, is_last=exchange is answered[-1]),
+                "accepted": is_accepted,
+                "reward": _reward(verdict) if is_accepted else 0.0,
+                **_outcome(state, turn if is_accepted else None),
                 "turn": turn.number if turn else 0,
                 "turn_state": turn.state.value if turn else "",
                 "turn_seconds": turn.seconds if turn else 0.0,
-                "solved": best is not None,
-                "best_speedup": best.verdict.speedup if best else None,
-                "operator": state.created.name,
-                "task": state.created.text,
-                "dsl": state.target.dsl if state.target else state.created.dsl or "",
-                "backend": state.target.backend if state.target else "",
-                "chip": state.target.chip if state.target else "",
-                "licence": licence,
+                **of_session,
                 "provenance": _provenance(state, turn, exchange),
             }
 
 
-def _taken(state: State, turn: Turn | None, answered: list[Exchange]) -> Exchange | None:
+def _of_exchange(exchange: Exchange, is_last: bool) -> dict[str, Any]:
+    return {
+        "messages": _messages(exchange),
+        "reasoning": exchange.reasoning,
+        "schema": json.dumps(exchange.schema_, sort_keys=True) if exchange.schema_ else "",
+        "sections": [s.model_dump(mode="json") for s in exchange.sections],
+        "role": exchange.role.value,
+        "purpose": exchange.purpose,
+        "finish": exchange.finish.value,
+        "error": exchange.error,
+        "last_of_turn": is_last,
+        "usage": exchange.usage.model_dump(mode="json"),
+        "seconds": exchange.usage.seconds,
+    }
+
+
+def _of_session(state: State, licence: str) -> dict[str, Any]:
+    best, target = state.best(), state.target
+    return {
+        "solved": best is not None,
+        "best_speedup": best.verdict.speedup if best else None,
+        "operator": state.created.name,
+        "task": state.created.text,
+        "dsl": target.dsl if target else state.created.dsl or "",
+        "backend": target.backend if target else "",
+        "chip": target.chip if target else "",
+        "licence": licence,
+    }
+
+
+def _accepted(state: State, turn: Turn | None, answered: list[Exchange]) -> Exchange | None:
     """Return the exchange whose reply became the turn's result; None if none did, or another player's was used."""
     if turn is None or turn.state is not TurnState.DONE or turn.author is not Author.MODEL or not answered:
         return None
@@ -94,7 +107,7 @@ def _taken(state: State, turn: Turn | None, answered: list[Exchange]) -> Exchang
 
 
 def _reward(verdict: Verdict | None) -> float:
-    return max(_ACCEPTED, reward(verdict, None)) if verdict is not None else _ACCEPTED
+    return max(_USABLE, reward(verdict, None)) if verdict is not None else _USABLE
 
 
 # -- forms of training ------------------------------------------------------------------------------------------------
@@ -102,32 +115,43 @@ def _reward(verdict: Verdict | None) -> float:
 FORMS = ("rows", "sft", "dpo", "rl")
 
 
-def in_form(found: Iterable[dict[str, Any]], form: str) -> list[dict[str, Any]]:
+class Reply(NamedTuple):
+    """A prompt, the reply to it with its tool calls (both as chat messages), and the reply's reward."""
+
+    prompt: list[dict[str, Any]]
+    completion: list[dict[str, Any]]
+    reward: float
+
+
+def in_form(table: Iterable[dict[str, Any]], form: str) -> list[dict[str, Any]]:
     """Return rows in a format for trainers: ``sft`` (chats of accepted replies whose kernel passed), ``dpo`` (two
     replies to one prompt, the better one first), ``rl`` (a prompt, a reply and its reward); ``rows`` are complete.
 
     A repair answers the same prompt as the first reply, so both are replies to that prompt. A reply made of edits is
     not, since it has no meaning without the reply that it edits.
     """
-    rows_ = list(found)
+    rows_ = list(table)
     if form == "rows":
         return rows_
     if form == "sft":
         return [{"messages": r["messages"]} for r in rows_ if (r["verdict"] or {}).get("passed")]
     complete = [r for r in rows_ if not r["messages"][-1]["content"].lstrip().startswith("EDIT:")]
-    replies = [(*_parts(r["messages"]), r["reward"]) for r in complete]
-    if form == "rl":
-        return [{"prompt": p, "completion": reply, "reward": value} for p, reply, value in replies]
-    groups: dict[str, list[tuple[Any, Any, float]]] = {}
-    for reply_row in replies:
-        groups.setdefault(json.dumps(reply_row[0]), []).append(reply_row)
+    replies = [Reply(*_parts(r["messages"]), r["reward"]) for r in complete]
+    return [reply._asdict() for reply in replies] if form == "rl" else _preferences(replies)
+
+
+def _preferences(replies: Iterable[Reply]) -> list[dict[str, Any]]:
+    """The best reply to each prompt, paired with each of the others that is worse."""
+    replies_by_prompt: dict[str, list[Reply]] = {}
+    for reply in replies:
+        replies_by_prompt.setdefault(json.dumps(reply.prompt), []).append(reply)
     pairs = []
-    for group in groups.values():
-        best = max(group, key=lambda one: one[2])
+    for group in replies_by_prompt.values():
+        best = max(group, key=lambda reply: reply.reward)
         pairs += [
-            {"prompt": best[0], "chosen": best[1], "rejected": candidate[1]}
-            for candidate in group
-            if candidate[2] < best[2]
+            {"prompt": best.prompt, "chosen": best.completion, "rejected": reply.completion}
+            for reply in group
+            if reply.reward < best.reward
         ]
     return pairs
 
@@ -149,14 +173,14 @@ def _is_answer(exchange: Exchange) -> bool:
     return exchange.finish is Finish.STOP and bool(exchange.reply) and not exchange.error
 
 
-def write_trajectories(path: Path, found: Iterable[dict[str, Any]]) -> int:
+def write_trajectories(path: Path, rows_: Iterable[dict[str, Any]]) -> int:
     """Write rows as JSON lines or, if the name ends in .parquet, as Parquet. Return the number of rows.
 
     Raises:
         SessionError: another suffix, or the file cannot be written.
     """
     digests: set[str] = set()
-    table = [_once(row, digests) for row in found]
+    table = [_without_repeats(row, digests) for row in rows_]
     if path.suffix not in (".jsonl", ".parquet"):
         raise SessionError(
             f"Trajectories are not written as {path.suffix or path.name}.", "Name it .jsonl or .parquet."
@@ -173,7 +197,7 @@ def write_trajectories(path: Path, found: Iterable[dict[str, Any]]) -> int:
     return len(table)
 
 
-def _once(row: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+def _without_repeats(row: dict[str, Any], seen: set[str]) -> dict[str, Any]:
     """Return the row with a helper's text only at its first occurrence: every lowered source includes it."""
     files = []
     for file in row.get("source", ()):
@@ -204,7 +228,7 @@ def _outcome(state: State, turn: Turn | None) -> dict[str, Any]:
         candidate = state.candidate(turn.id)
     design_turn = state.sketch_turn(turn.id) if turn else None
     gate = turn.gate if turn else None
-    verdict = came_of(state, turn) if turn else None
+    verdict = verdict_after(state, turn) if turn else None
     return {
         "sketch": (design_turn.sketch or "") if design_turn else "",
         "gate": gate.state.value if gate else "",

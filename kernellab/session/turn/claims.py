@@ -17,7 +17,7 @@ def checked(bench: Bench, state: State, turn: Turn) -> tuple[ClaimCheck, ...]:
     if not turn.claims:
         return ()
     facts = _facts(bench, state, turn)
-    verdict = came_of(state, turn)
+    verdict = verdict_after(state, turn)
     checks = []
     for text, holds, reason in check_claims(turn.claims, facts):
         if holds is False and verdict is None and turn.verdict is None:
@@ -27,7 +27,7 @@ def checked(bench: Bench, state: State, turn: Turn) -> tuple[ClaimCheck, ...]:
     return tuple(checks)
 
 
-def came_of(state: State, turn: Turn) -> Verdict | None:
+def verdict_after(state: State, turn: Turn) -> Verdict | None:
     """The first verdict below ``turn``."""
     ids = {turn.id}
     for later in state.turns.values():
@@ -41,7 +41,10 @@ def came_of(state: State, turn: Turn) -> Verdict | None:
 def _facts(bench: Bench, state: State, turn: Turn) -> dict[str, object]:
     facts: dict[str, object] = {}
     best = state.best()
-    for name, verdict in (("this kernel", came_of(state, turn)), ("the best kernel", best.verdict if best else None)):
+    for name, verdict in (
+        ("this kernel", verdict_after(state, turn)),
+        ("the best kernel", best.verdict if best else None),
+    ):
         if verdict is not None:
             facts |= _figures(name, verdict)
     sketch = turn.sketch or (designed.sketch if (designed := state.sketch_turn(turn.id)) else None)
