@@ -8,6 +8,7 @@ FLOPs over the measured time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kernellab.notebook.protocol import Roofline, RooflinePoint, SpeedupAt
 from kernellab.notebook.views.facts import Facts
@@ -17,10 +18,16 @@ from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
 from kernellab.sketch.cost import Cost
 
-#: a Verifier's turn, what it judged, its verdict
-Measured = tuple[Turn, Candidate, Verdict]
-#: points of a picture
+#: points of a picture: more cannot be told apart; chosen, not measured
 MOST_POINTS = 300
+
+
+class Measured(NamedTuple):
+    """A Verifier's turn with a time, and what it judged."""
+
+    turn: Turn
+    candidate: Candidate
+    verdict: Verdict
 
 
 NOTHING: Roofline = {
@@ -35,7 +42,7 @@ def roofline(state: State, facts: Facts) -> Roofline:
     chip, measured = facts.chip, thinned(state)
     if not measured or chip is None or not chip.bandwidth or not chip.peak_flops:
         return {**NOTHING, "against": reference_name(state), "history": history(state), "dims": facts.dims}
-    costs = {turn.id: cost_of(state, candidate, facts) for turn, candidate, _ in measured}
+    costs = {one.turn.id: cost_of(state, one.candidate, facts) for one in measured}
     kinds = [kind for cost in costs.values() if cost for kind, count in cost.flops.items() if count]
     peak = max((chip.peak_flops.get(kind, 0.0) for kind in kinds), default=0.0) or max(chip.peak_flops.values())
     best = state.best()
@@ -111,7 +118,7 @@ def thinned(state: State) -> list[Measured]:
         return points
     best, step = state.best(), len(points) / (MOST_POINTS - 1)
     kept = {int(i * step) for i in range(MOST_POINTS - 1)} | {len(points) - 1}
-    return [row for i, row in enumerate(points) if i in kept or (best is not None and row[0].id == best.turn.id)]
+    return [row for i, row in enumerate(points) if i in kept or (best is not None and row.turn.id == best.turn.id)]
 
 
 def timed(state: State) -> Iterator[Measured]:
@@ -120,7 +127,7 @@ def timed(state: State) -> Iterator[Measured]:
         if turn.verdict is not None and turn.verdict.time is not None and turn.reused is None:
             candidate = state.candidate(turn.id)
             if candidate is not None:
-                yield turn, candidate, turn.verdict
+                yield Measured(turn, candidate, turn.verdict)
 
 
 def cost_of(state: State, candidate: Candidate, facts: Facts) -> Cost | None:

@@ -6,16 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from kernellab.models.exchanges import Exchange
 from kernellab.records import StageResult
 from kernellab.session.engine.engine import Engine
 from kernellab.session.turn.context import Channel
 from kernellab.verifier.protocol.stats import one_line_each
 
-#: Interval at which a model's text is shown.
+#: Interval at which a model's text is shown; chosen, not measured.
 _SHOW_SECONDS = 0.05
 
 
@@ -54,40 +53,40 @@ class Running:
         work = self._works.get(turn or "")
         return work.doing if work else ""
 
-    def begin(
-        self, turn: str, record: Callable[[Exchange], None], answered: tuple[Exchange, ...],
-        asked: tuple[Exchange, ...], **of_an_agent: Any,
-    ) -> Channel:  # fmt: skip
-        """Return the channel for the worker thread of ``turn``; ``record`` is called on the engine thread."""
+    def begin(self, turn: str, channel: Channel) -> Channel:
+        """Return the ``channel`` for the worker thread of ``turn``, connected to this record of its work: ``record``
+        is called on the engine thread, and views see its stages, text and activity."""
         work = self._works[turn] = Work()
-        shown = 0.0
+        return replace(
+            channel,
+            progress=lambda stage: self._engine.call(self._add_stage, work, stage),
+            record=lambda exchange: self._engine.run(lambda: channel.record(exchange)),
+            say=lambda words: self._engine.call(self._set, work, "doing", words),
+            text=self._throttled(lambda text: self._engine.call(self._set, work, "partial", text)),
+            cancel=work.cancel,
+        )
 
-        def staged(stage: StageResult) -> None:
-            work.stages[:] = one_line_each([*work.stages, stage])
-            self._changed()
+    def _add_stage(self, work: Work, stage: StageResult) -> None:
+        work.stages[:] = one_line_each([*work.stages, stage])
+        self._changed()
 
-        def texted(so_far: str) -> None:
-            work.partial = so_far
-            self._changed()
+    def _set(self, work: Work, name: Literal["doing", "partial"], text: str) -> None:
+        setattr(work, name, text)
+        self._changed()
 
-        def said(words: str) -> None:
-            work.doing = words
-            self._changed()
+    @staticmethod
+    def _throttled(show: Callable[[str], None]) -> Callable[[str], None]:
+        """Show a model's text at intervals: the complete reply follows, so a view needs no pieces in between."""
+        shown_at = 0.0
 
-        def text(so_far: str) -> None:
-            nonlocal shown
+        def show_if_due(text: str) -> None:
+            nonlocal shown_at
             now = time.monotonic()
-            # the complete reply follows: a view needs no pieces between two refreshes
-            if now - shown >= _SHOW_SECONDS:
-                shown = now
-                self._engine.call(texted, so_far)
+            if now - shown_at >= _SHOW_SECONDS:
+                shown_at = now
+                show(text)
 
-        return Channel(
-            progress=lambda stage: self._engine.call(staged, stage),
-            record=lambda exchange: self._engine.run(lambda: record(exchange)),
-            say=lambda words: self._engine.call(said, words),
-            text=text, cancel=work.cancel, answered=answered, said=asked, **of_an_agent,
-        )  # fmt: skip
+        return show_if_due
 
     def permission(self, turn: str) -> Future[str]:
         """Return the answer for which the turn's agent waits from now on."""

@@ -86,13 +86,17 @@ class TurnWorker:
             count = counted(len(earlier_steps), "step")
             text = f"The process was cut off here, after {count}; the agent begins again."
             self._emit(Stepped(turn=turn.id, step=Step(kind="note", title=text, started=time.time())))
-        channel = self._running.begin(
-            turn.id, record, answered_before(state, turn), state.exchanges(), step=record_step,
+        channel = Channel(
+            record=record,
+            step=record_step,
             permit=lambda title, details: self._permission(turn, title, details),
-            notes=lambda: self._state.notes.get(turn.role, ()), briefed=state.notes.get(turn.role, ()),
+            answered=answered_before(state, turn),
+            exchanges=state.exchanges(),
+            notes=lambda: self._state.notes.get(turn.role, ()),
+            briefed=state.notes.get(turn.role, ()),
             attended=state.approval != "none",
-        )  # fmt: skip
-        return asyncio.ensure_future(self._finish(turn, state, channel))
+        )
+        return asyncio.ensure_future(self._finish(turn, state, self._running.begin(turn.id, channel)))
 
     async def _finish(self, turn: Turn, state: State, channel: Channel) -> None:
         is_recorded = False

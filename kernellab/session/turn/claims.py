@@ -40,13 +40,11 @@ def verdict_after(state: State, turn: Turn) -> Verdict | None:
 
 def _facts(bench: Bench, state: State, turn: Turn) -> dict[str, object]:
     facts: dict[str, object] = {}
-    best = state.best()
-    for name, verdict in (
-        ("this kernel", verdict_after(state, turn)),
-        ("the best kernel", best.verdict if best else None),
-    ):
-        if verdict is not None:
-            facts |= _figures(name, verdict)
+    own_verdict, best = verdict_after(state, turn), state.best()
+    if own_verdict is not None:
+        facts |= _figures("this kernel", own_verdict)
+    if best is not None:
+        facts |= _figures("the best kernel", best.verdict)
     sketch = turn.sketch or (designed.sketch if (designed := state.sketch_turn(turn.id)) else None)
     if sketch:
         facts |= _cost(bench, sketch, dict(turn.constexpr))

@@ -58,7 +58,7 @@ class Channel:
     #: Whether a person is asked between turns.
     attended: bool = False
     #: All exchanges of the session so far.
-    said: tuple[Exchange, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
     #: Records a step of an agent or of a model with tools; returns when it is in the journal.
     step: Callable[[Step], None] = lambda step: None
     #: Asks a person to permit an agent's action, by title and details: "once", "turn" (from now on) or "never";
@@ -235,7 +235,7 @@ class Bench:
                 model = open_model(spec, role)
                 if isinstance(model, ReplayModel):
                     # a reopened session continues at the recording's last position
-                    model.skip(exchange for exchange in channel.said if exchange.recorded_at)
+                    model.skip(exchange for exchange in channel.exchanges if exchange.recorded_at)
                 self._replays[key] = model
             return self._replays[key]
 
