@@ -17,45 +17,23 @@ export const PAGE = 200;
 const MOST = 8;
 type Sort = "number" | "speedup";
 
+/** Sizes of Dims as a person has typed them; the task's own where nothing is typed. */
+type TypedSizes = Readonly<Record<string, string>>;
+
 export function CandidatesPanel({ view }: { view: View }) {
   const [sort, setSort] = useState<Sort>("speedup");
   const [marked, setMarked] = useState<readonly string[]>([]);
   const [comparing, setComparing] = useState(false);
-  const own = view.state.roofline.value.dims;
-  const [chosen, setChosen] = useState<Readonly<Record<string, string>>>({});
-  const sizes = Object.fromEntries(
-    Object.entries(chosen)
-      .filter(([, text]) => text !== "" && Number.isInteger(Number(text)))
-      .map(([dim, text]) => [dim, Number(text)]),
-  );
+  const [typed, setTyped] = useState<TypedSizes>({});
   const { rows, total, error } = usePages(view, sort);
   const mark = (turn: string) =>
     setMarked(marked.includes(turn) ? marked.filter((one) => one !== turn) : [...marked, turn].slice(-MOST));
   const [a, b] = marked;
-  const head = view.state.head.value;
-  const tied = marked.length < 2 ? contenders(view.rows.value, head.best) : [];
-  const timed = tied.length ? tied : marked;
-  const again = (
-    <Button
-      action="time-again"
-      disabled={timed.length < 2 || head.comparing}
-      busy={view.sending.value.has("time_again")}
-      title={
-        head.comparing
-          ? `Kernels are being timed already${head.doing ? `: ${head.doing}` : ""}`
-          : tied.length
-            ? "One run times the best and those that are tied with it next to each other; mark others to time those"
-            : `Mark two to ${MOST} verified candidates: one run times them next to each other`
-      }
-      onClick={() => void view.send({ action: "time_again", turns: [...timed], sizes: { ...own, ...sizes } })}
-    >
-      {tied.length ? "Time the tied again, paired" : "Time again, paired"}
-    </Button>
-  );
+  const again = <TimeAgain view={view} marked={marked} typed={typed} />;
   if (comparing && a && b) {
-    const rows = view.rows.value;
+    const turns = view.rows.value;
     return (
-      <Comparison view={view} a={verifiedBy(rows, a)} b={verifiedBy(rows, b)} close={() => setComparing(false)}>
+      <Comparison view={view} a={verifiedBy(turns, a)} b={verifiedBy(turns, b)} close={() => setComparing(false)}>
         {again}
       </Comparison>
     );
@@ -65,17 +43,7 @@ export function CandidatesPanel({ view }: { view: View }) {
       <div class="kl-row">
         <span class="kl-dim">{total === null ? (error ?? "asking the kernel") : plural(total, "candidate")}</span>
         <span class="kl-grow" />
-        <Button
-          pressed={sort === "speedup"}
-          action="sort-speedup"
-          title="By speedup, which each kernel's own run measured next to the baseline. Times of different runs do not compare: time the kernels again, paired"
-          onClick={() => setSort("speedup")}
-        >
-          fastest first
-        </Button>
-        <Button pressed={sort === "number"} action="sort-number" onClick={() => setSort("number")}>
-          in order
-        </Button>
+        <SortButtons sort={sort} setSort={setSort} />
         <Button
           primary
           action="compare"
@@ -87,28 +55,86 @@ export function CandidatesPanel({ view }: { view: View }) {
         </Button>
         {again}
       </div>
-      {marked.length > 1 && Object.keys(own).length > 0 && (
-        <fieldset class="kl-row kl-sizes">
-          <legend class="kl-unseen">sizes at which they are timed again</legend>
-          <span class="kl-dim">timed again at</span>
-          {Object.entries(own).map(([dim, size]) => (
-            <label key={dim}>
-              {dim}{" "}
-              <input
-                type="number"
-                class="kl-input"
-                min={0}
-                value={chosen[dim] ?? size}
-                onInput={({ currentTarget }) => setChosen({ ...chosen, [dim]: currentTarget.value })}
-              />
-            </label>
-          ))}
-        </fieldset>
-      )}
+      {marked.length > 1 && <SizeFields own={view.state.roofline.value.dims} typed={typed} setTyped={setTyped} />}
       {total === 0 && <Empty>No candidate yet. The Coder's first turn makes one.</Empty>}
       {total !== null && total > 0 && <Heads />}
       {total !== null && total > 0 && <List view={view} rows={rows} total={total} marked={marked} mark={mark} />}
     </div>
+  );
+}
+
+function SortButtons({ sort, setSort }: { sort: Sort; setSort: (sort: Sort) => void }) {
+  return (
+    <>
+      <Button
+        pressed={sort === "speedup"}
+        action="sort-speedup"
+        title="By speedup, which each kernel's own run measured next to the baseline. Times of different runs do not compare: time the kernels again, paired"
+        onClick={() => setSort("speedup")}
+      >
+        fastest first
+      </Button>
+      <Button pressed={sort === "number"} action="sort-number" onClick={() => setSort("number")}>
+        in order
+      </Button>
+    </>
+  );
+}
+
+/** Times the marked kernels in one run; with fewer than two marked, the best and those that are tied with it. */
+function TimeAgain({ view, marked, typed }: { view: View; marked: readonly string[]; typed: TypedSizes }) {
+  const head = view.state.head.value;
+  const tied = marked.length < 2 ? contenders(view.rows.value, head.best) : [];
+  const timed = tied.length ? tied : marked;
+  const whole = Object.entries(typed).filter(([, text]) => text !== "" && Number.isInteger(Number(text)));
+  const sizes = {
+    ...view.state.roofline.value.dims,
+    ...Object.fromEntries(whole.map(([dim, text]) => [dim, Number(text)])),
+  };
+  let title = `Mark two to ${MOST} verified candidates: one run times them next to each other`;
+  if (tied.length) {
+    title = "One run times the best and those that are tied with it next to each other; mark others to time those";
+  }
+  if (head.comparing) title = `Kernels are being timed already${head.doing ? `: ${head.doing}` : ""}`;
+  return (
+    <Button
+      action="time-again"
+      disabled={timed.length < 2 || head.comparing}
+      busy={view.sending.value.has("time_again")}
+      title={title}
+      onClick={() => void view.send({ action: "time_again", turns: [...timed], sizes })}
+    >
+      {tied.length ? "Time the tied again, paired" : "Time again, paired"}
+    </Button>
+  );
+}
+
+interface SizeFieldsProps {
+  /** the task's own size of each Dim */
+  own: Readonly<Record<string, number>>;
+  typed: TypedSizes;
+  setTyped: (typed: TypedSizes) => void;
+}
+
+function SizeFields({ own, typed, setTyped }: SizeFieldsProps) {
+  if (Object.keys(own).length === 0) return null;
+  return (
+    <fieldset class="kl-row kl-sizes">
+      <legend class="kl-unseen">sizes at which they are timed again</legend>
+      <span class="kl-dim">timed again at</span>
+      {Object.entries(own).map(([dim, size]) => (
+        <label key={dim}>
+          {dim}{" "}
+          <input
+            type="number"
+            class="kl-input"
+            min={0}
+            value={typed[dim] ?? size}
+            onInput={({ currentTarget }) => setTyped({ ...typed, [dim]: currentTarget.value })}
+          />
+        </label>
+      ))}
+    </fieldset>
   );
 }
 
