@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
+from typing import NamedTuple
 
 from kernellab.evolve.lab.curves import USUAL, contender
 from kernellab.evolve.lab.pool import Pool, load
@@ -25,48 +27,67 @@ def walk(space: str, policy: str, seed: int = 0, noise: float = 0.0) -> Shown:
     """
     pool = load(space)
     knobs = contender(policy, USUAL).model_copy(update={"seed": seed})
-    taken = steps(pool, knobs, noise)
-    best = pool.points[taken[-1][1]].speedup
+    walked = [Step(*step) for step in steps(pool, knobs, noise)]
+    best = pool.points[walked[-1].best].speedup
     words = (
-        f"{policy} on {space}: {len(taken)} of {len(pool.points)} kernels tried, "
+        f"{policy} on {space}: {len(walked)} of {len(pool.points)} kernels tried, "
         f"the best {best:.2f}x the first design; the space's best is {pool.best:.2f}x."
     )
-    return Shown(words, f"{_drawn(pool, taken, words)}<br>{escape(words)}")
+    return Shown(words, f"{_drawn(_Chart(pool), walked, words)}<br>{escape(words)}")
 
 
-def _drawn(pool: Pool, taken: tuple[tuple[int, int], ...], words: str) -> str:
-    timed = [at for at, point in enumerate(pool.points) if not point.reason]
-    low, high = (math.log(f(pool.points[at].speedup for at in timed)) for f in (min, max))
-    deepest = max(point.depth for point in pool.points) or 1
+class Step(NamedTuple):
+    """An evaluation: the kernel that was tried and the run's best after it, by their numbers in the space."""
 
-    def place(at: int) -> tuple[float, float]:
-        point = pool.points[at]
-        spread = (at * 0.618034 % 1 - 0.5) * 0.72  # neighbours in number apart
-        x = _LEFT + (point.depth + 0.5 + spread) / (deepest + 1) * (_WIDTH - _LEFT)
-        y = _TOP + (high - math.log(point.speedup)) / ((high - low) or 1) * (_HEIGHT - _TOP - 34)
-        return x, y
+    tried: int
+    best: int
 
-    ground = "".join(f"M{x - 1.2:.1f} {y - 1.2:.1f}h2.4v2.4h-2.4z" for x, y in map(place, timed))
-    level = _TOP + high / ((high - low) or 1) * (_HEIGHT - _TOP - 34)
+
+class _Chart:
+    """Where a space's kernels lie in the picture, in pixels."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.points = pool.points
+        #: kernels that were timed
+        self.timed = [number for number, point in enumerate(pool.points) if not point.reason]
+        self.deepest = max(point.depth for point in pool.points) or 1
+        logs = [math.log(pool.points[number].speedup) for number in self.timed]
+        self._highest, self._span = max(logs), (max(logs) - min(logs)) or 1
+
+    def y(self, speedup: float) -> float:
+        return _TOP + (self._highest - math.log(speedup)) / self._span * (_HEIGHT - _TOP - 34)
+
+    def place(self, number: int) -> tuple[float, float]:
+        point = self.points[number]
+        spread = (number * 0.618034 % 1 - 0.5) * 0.72  # neighbours in number lie apart
+        x = _LEFT + (point.depth + 0.5 + spread) / (self.deepest + 1) * (_WIDTH - _LEFT)
+        return x, self.y(point.speedup)
+
+
+def _drawn(chart: _Chart, walked: Sequence[Step], words: str) -> str:
+    ground = "".join(f"M{x - 1.2:.1f} {y - 1.2:.1f}h2.4v2.4h-2.4z" for x, y in map(chart.place, chart.timed))
+    level = chart.y(1.0)
     parts = [
         f"<path d='{ground}' fill='currentColor' fill-opacity='.3'/>",
         f"<path d='M{_LEFT} {level:.1f}H{_WIDTH}' stroke='currentColor' stroke-dasharray='3 3' stroke-opacity='.5'/>",
         f"<text x='0' y='{level + 3:.1f}' font-size='10' fill='currentColor'>first</text>",
-        f"<text x='{_LEFT}' y='{_HEIGHT - 22}' font-size='10' fill='currentColor'>0 to {deepest} rewrites away</text>",
+        f"<text x='{_LEFT}' y='{_HEIGHT - 22}' font-size='10' fill='currentColor'>"
+        f"0 to {chart.deepest} rewrites away</text>",
     ]
-    count = -(-len(taken) // _MOST_FRAMES)
-    frames = [taken[at : at + count] for at in range(0, len(taken), count)]
-    for number, group in enumerate(frames):
+    steps_of_frame = -(-len(walked) // _MOST_FRAMES)
+    starts = range(0, len(walked), steps_of_frame)
+    for number, start in enumerate(starts):
+        group = walked[start : start + steps_of_frame]
         tried = "".join(
             f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.4' fill='{BLUE}'/>"
-            for x, y in (place(at) for at, _ in group if not pool.points[at].reason)
+            for x, y in (chart.place(step.tried) for step in group if not chart.points[step.tried].reason)
         )
-        x, y = place(group[-1][1])
-        best = pool.points[group[-1][1]].speedup
+        best = group[-1].best
+        x, y = chart.place(best)
         inside = (
             f"{tried}<circle cx='{x:.1f}' cy='{y:.1f}' r='6' fill='none' stroke='{ORANGE}' stroke-width='2'/>"
-            f"<text x='0' y='{_HEIGHT - 4}' font-size='10' fill='currentColor'>{min((number + 1) * count, len(taken))} "
-            f"tried; best so far {best:.2f}x</text>"
+            f"<text x='0' y='{_HEIGHT - 4}' font-size='10' fill='currentColor'>{start + len(group)} "
+            f"tried; best so far {chart.points[best].speedup:.2f}x</text>"
         )
         parts.append(frame(number, inside))
-    return moving(len(frames), _WIDTH, _HEIGHT, "".join(parts), words)
+    return moving(len(starts), _WIDTH, _HEIGHT, "".join(parts), words)
