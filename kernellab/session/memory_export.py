@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernellab.capture import Graph, capture
 from kernellab.capture.family import family_of
@@ -24,6 +25,9 @@ from kernellab.session.skills import change, proposals
 from kernellab.session.turn.context import Bench
 from kernellab.target import Target
 from kernellab.task import Task, load_task
+
+if TYPE_CHECKING:
+    from kernellab.session.engine.driver import Driver
 
 #: Trust levels at which a verdict may be remembered.
 _LEAST_TRUST = (Trust.T2, Trust.T3, Trust.T4)
@@ -184,4 +188,27 @@ def _provenance(state: State, turn: Turn) -> Provenance:
     )
 
 
-__all__ = ["Machine", "at_end", "carrying", "failures", "is_worth", "kernel_of", "kernels", "measured", "offer"]
+class SessionMemory:
+    """One session's access to the memory."""
+
+    def __init__(self, driver: Driver, bench: Bench, workspace: Path) -> None:
+        self._driver, self._bench, self._workspace = driver, bench, workspace
+
+    @property
+    def store(self) -> Memory | None:
+        """The memory that the session queries; None if it is off, does not exist, or failed."""
+        recall = self._bench.recall()
+        return recall.memory if recall else None
+
+    @property
+    def fault(self) -> str:
+        """Why the memory is not used, in a sentence with its remedy; "" if it works or is off."""
+        return self._bench.memory_fault
+
+    def remember(self) -> int:
+        """Store the session's verified kernels in the workspace's memory. Return the number of new kernels.
+
+        Raises:
+            MemoryStoreError, TaskError, CaptureError.
+        """
+        return offer(self.store or Memory.open(self._workspace), self._driver.state, asked=True)

@@ -23,12 +23,12 @@ from kernellab.session.engine.recorder import Recorder
 from kernellab.session.engine.requests import Requests
 from kernellab.session.kernel import BestKernel
 from kernellab.session.manual import answer, brief_of_role
+from kernellab.session.memory_export import SessionMemory
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import SessionStatus, Turn
 from kernellab.session.record.render import Candidates, SketchText, Turns, candidates_of
 from kernellab.session.record.state import State
 from kernellab.session.record.view import Dumps, as_dict, target_words, turn_line
-from kernellab.session.remembering import SessionMemory
 from kernellab.session.timings import Timings
 from kernellab.session.trace import Trace
 from kernellab.session.turn.context import Bench
@@ -71,7 +71,7 @@ class Session:
         self._requests = Requests(self._engine, self._driver)
         self._timings = Timings(self._driver, self._bench, self._requests)
         self._trace = Trace(self._driver, self._bench)
-        self._memory = SessionMemory(self._driver, self._bench, journal)
+        self._memory = SessionMemory(self._driver, self._bench, journal.workspace)
         self._journal = journal
         self._engine.submit(self._driver.main())
 

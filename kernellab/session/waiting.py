@@ -16,8 +16,8 @@ from kernellab.session.record.records import SessionStatus, Turn, TurnState
 from kernellab.session.record.view import turn_line
 
 if TYPE_CHECKING:
+    from kernellab.session.memory_export import SessionMemory
     from kernellab.session.record.state import State
-    from kernellab.session.remembering import SessionMemory
     from kernellab.session.trace import Trace
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from kernellab.errors import CaptureError, KernellabError, SessionError, names_of
 from kernellab.models.chat import WAITING
-from kernellab.notebook.saved.receipt import summary, turns_text
+from kernellab.notebook.saved.receipt import summary
 from kernellab.notebook.saved.shared import shared_page
 from kernellab.notebook.saved.snapshot import receipt, snapshot
 from kernellab.notebook.views.artefacts import flags_of
@@ -68,6 +68,7 @@ from kernellab.session.record.events import (
 )
 from kernellab.session.record.fold import fold
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
+from kernellab.session.record.render import Turns
 from kernellab.session.record.state import State
 from kernellab.session.turn.sweeping import Sweep, SweepPoint
 from kernellab.target import Backend, Chip, Target
@@ -537,7 +538,7 @@ def test_one_line_says_how_it_stands() -> None:
     assert "waiting for you; 6 turns; 2.91x eager" in summary(state(*ALL))
     failed: list[Event] = [StatusChanged(status=SessionStatus.FAILED, reason="The cell defines no reference.")]
     assert "The cell defines no reference." in summary(state(failed))
-    assert "verifier" in turns_text(state(*ALL))
+    assert "verifier" in repr(Turns.of(state(*ALL)))
 
 
 def test_a_time_of_few_calls_says_so_and_no_gain_is_no_share_of_a_gap() -> None:

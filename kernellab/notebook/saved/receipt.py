@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 from kernellab.errors import counted
 from kernellab.notebook.saved.coloured import coloured
-from kernellab.notebook.saved.snapshot import CELL, PRE, turns_html, verdict_html
+from kernellab.notebook.saved.snapshot import CELL, PRE, snapshot, turns_html, verdict_html
 from kernellab.notebook.views.at_turn import source_at, verdict_at
 from kernellab.notebook.views.head import status_words
 from kernellab.notebook.views.verdict import headline, verdict_text
 from kernellab.session.edits import main_file
 from kernellab.session.record.records import SessionStatus
-from kernellab.session.record.view import target_words, turn_line, verdict_line
+from kernellab.session.record.render import Turns
+from kernellab.session.record.view import target_words, verdict_line
 
 if TYPE_CHECKING:
     from kernellab.records import Source, Verdict
-    from kernellab.session import BestKernel
+    from kernellab.session import BestKernel, Session
     from kernellab.session.record.render import Candidates
     from kernellab.session.record.state import State
 
@@ -91,8 +92,12 @@ def best_shown(best: BestKernel) -> Shown:
     return Shown(repr(best), paragraph + source_shown(best.source).html)
 
 
-def turns(state: State) -> Shown:
-    return Shown(turns_text(state), turns_html(state))
+def session_shown(session: Session) -> Shown:
+    return Shown(repr(session), snapshot(session.state))
+
+
+def turns_shown(turns: Turns) -> Shown:
+    return Shown(repr(turns), turns_html(turns.state))
 
 
 def task(state: State) -> Shown:
@@ -115,7 +120,7 @@ VIEWS: dict[str, Callable[[State], Shown]] = {
     "sketch": sketch,
     "code": code,
     "verdict": verdict,
-    "turns": turns,
+    "turns": lambda state: turns_shown(Turns.of(state)),
     "task": task,
     "reproduction": reproduction,
 }
@@ -133,10 +138,6 @@ def summary(state: State) -> str:
     if state.status is SessionStatus.WAITING and state.question:
         parts.append(f"{state.question.text} {state.question.answer}")
     return f"{name} ({target_words(state)}): {'; '.join(filter(None, parts))}"
-
-
-def turns_text(state: State) -> str:
-    return "\n".join(turn_line(turn) for turn in state.turns.values()) or "no turns yet"
 
 
 def plain(text: str) -> Shown:
