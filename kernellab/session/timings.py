@@ -35,7 +35,7 @@ class Timings:
         return self._driver.comparing.runs
 
     @property
-    def current(self) -> Measurement | None:
+    def timed(self) -> Measurement | None:
         """What is being timed in the background; None at rest."""
         return self._driver.comparing.current
 

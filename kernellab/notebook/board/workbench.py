@@ -144,7 +144,7 @@ class Workbench(Widget, bundle="workbench"):
         shown = head(
             state, self.shown, self._facts, message=self._message, ledger=trace.ledger(),
             predictions=self._predictions,
-            activity=Activity(trace.stages, trace.partial, trace.doing, session.timings.current),
+            activity=Activity(trace.stages, trace.partial, trace.doing, session.timings.timed),
         )  # fmt: skip
         # a predicate stands behind it in teaching mode; the person's word is what they chose
         return {**shown, "approval": self._approval} if self._approval else shown
