@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from IPython.core.error import UsageError
 from IPython.core.magic import magics_class
@@ -21,6 +21,14 @@ from kernellab.options.search import SearchOptions
 if TYPE_CHECKING:
     from kernellab.evolve import Run
     from kernellab.notebook.saved.receipt import Shown
+
+
+class Subject(NamedTuple):
+    """What is searched for (a task, or its text), and the options that it brings: of a session its name, its DSL, its
+    chip and its best sketch."""
+
+    task: Any
+    options: dict[str, Any]
 
 
 @magics_class
@@ -91,24 +99,24 @@ class EvolveMagics(KernelMagic):
         from kernellab.notebook.monitor import monitor  # noqa: F401
         from kernellab.notebook.monitor.registry import show
 
-        task, more = self._task(args, cell)
-        dsl = more.pop("dsl", None) or self.lab.dsl or _usual_dsl()
+        subject = self._subject(args, cell)
+        dsl = subject.options.get("dsl") or self.lab.dsl or _usual_dsl()
         budget = {"budget": self.lab.budget} if self.lab.budget else {}
-        asked = {"dsl": dsl, **more, **budget, **typed(args, SearchOptions)}
-        request = build(SearchRequest, asked, EvolveError, "knob")
+        options = {**subject.options, "dsl": dsl, **budget, **typed(args, SearchOptions)}
+        request = build(SearchRequest, options, EvolveError, "knob")
         earlier = [run.state for run in readable(5)[0]]
-        print(estimate(planned(task, request).knobs, request.dsl, bool(request.model), earlier).text)
+        print(estimate(planned(subject.task, request).knobs, request.dsl, bool(request.model), earlier).text)
         if request.sketches:
             print(f"It begins with the best sketch of session {args.name}, measured again, and the rules' designs.")
         if args.estimate:
             return
-        run = start(task, request)
+        run = start(subject.task, request)
         self.namespace[f"{run.state.begun.name}_run"] = run
         run.work()
         show(run)
 
-    def _task(self, args: argparse.Namespace, cell: str | None) -> tuple[Any, dict[str, Any]]:
-        """What is searched for, and what a session says besides: its name, its DSL, its chip, its best sketch."""
+    def _subject(self, args: argparse.Namespace, cell: str | None) -> Subject:
+        """What the line's first word or the cell says."""
         from kernellab.notebook.magics.verify_cell import named_task
         from kernellab.session import Session
 
@@ -116,18 +124,19 @@ class EvolveMagics(KernelMagic):
             if not args.name.isidentifier():
                 raise UsageError(f"{args.name!r} is no name: use letters, digits and _, and begin with a letter")
             self.check_name(f"{args.name}_run")
-            return counted_as_shown(cell), {"name": args.name}
+            return Subject(counted_as_shown(cell), {"name": args.name})
         held = self.namespace.get(args.name)
         if isinstance(held, Session):
             created, best = held.state.created, held.state.best()
             sketches = (best.candidate.sketch,) if best is not None and best.candidate.sketch else ()
             wrote = held.state.sketch_turn(best.turn.id) if best is not None else None
             author = {"author": wrote.author} if wrote is not None else {}
-            return created.text, {
+            return Subject(created.text, {
                 "name": created.name, "dsl": created.dsl, "chip": created.chip, "sketches": sketches, **author,
                 "precision": created.options.get("precision") or "",
-            }  # fmt: skip
-        return named_task(args.name, self.namespace), {"name": args.name} if args.name in self.namespace else {}
+            })  # fmt: skip
+        name = {"name": args.name} if args.name in self.namespace else {}
+        return Subject(named_task(args.name, self.namespace), name)
 
 
 def _lab(args: argparse.Namespace) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief, best_of, start_of
 from kernellab.agents.roles import is_model
@@ -17,45 +19,55 @@ from kernellab.sketch.syntax.pins import check_pins
 from kernellab.target import Backend
 
 
+class Start(NamedTuple):
+    """The sketch from which a Designer continues, and the values of its tunables; None before the first sketch."""
+
+    sketch: str | None = None
+    constexpr: Mapping[str, int | float] = MappingProxyType({})
+
+
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
     """Return the Designer's brief for a turn on ``parent``."""
-    now = obligations_at(state, parent)
-    best = _better(state, parent)
-    start = (now.sketch, _values(state, parent, now.turn)) if now.turn else (None, {})
-    # a sketch without a pin or constraint that a person set later is not a valid start
-    keeps_pins = best is not None and not check_pins(now.sketch, best.sketch or "", Author.MODEL, now.kept)
-    if best is not None and best.candidate is not None and best.sketch and keeps_pins:
-        start = (best.sketch, dict(best.candidate.constexpr))
+    start = _design_start(state, parent)
     return DesignBrief(
         task=bench.task(),
         history=state.attempts(parent) if parent else (),
         route=route_to(state, parent),
-        previous=start[0],
-        previous_constexpr=start[1],
+        previous=start.sketch,
+        previous_constexpr=dict(start.constexpr),
         notes=state.notes_for(Role.DESIGNER),
         **_common(bench, state, parent),
     )
 
 
+def _design_start(state: State, parent: str | None) -> Start:
+    """The line's best sketch if the last one is slower; otherwise the last one that was not refused."""
+    now, best = obligations_at(state, parent), _better(state, parent)
+    # a sketch without a pin or constraint that a person set later is not a valid start
+    keeps_pins = best is not None and not check_pins(now.sketch, best.sketch or "", Author.MODEL, now.kept)
+    if best is not None and best.candidate is not None and best.sketch and keeps_pins:
+        return Start(best.sketch, best.candidate.constexpr)
+    return Start(now.sketch, _values(state, parent, now.turn)) if now.turn is not None else Start()
+
+
 def _better(state: State, parent: str | None) -> Attempt | None:
-    """Return the best attempt of the line if the last one passed and is slower: the start of the next turn."""
+    """Return the best attempt of the line if the last one passed and is slower."""
     rounds = state.attempts(parent) if parent else ()
     best, last = best_of(rounds), rounds[-1] if rounds else None
     passed = last is not None and last.verdict is not None and last.verdict.passed
     return best if passed and best is not last else None
 
 
-def _values(state: State, parent: str | None, designed: Turn | None) -> dict[str, int | float]:
+def _values(state: State, parent: str | None, design_turn: Turn) -> dict[str, int | float]:
     """The tunables of the last candidate of a sketch; before the first candidate, those that its Designer chose."""
     candidate = state.candidate(parent) if parent else None
-    if designed is None:
-        return {}
-    is_same_sketch = candidate is not None and candidate.sketch == designed.sketch
-    return {**designed.constexpr, **(candidate.constexpr if candidate is not None and is_same_sketch else {})}
+    is_same_sketch = candidate is not None and candidate.sketch == design_turn.sketch
+    return {**design_turn.constexpr, **(candidate.constexpr if candidate is not None and is_same_sketch else {})}
 
 
 def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
-    """Return the Coder's brief.
+    """Return the Coder's brief for a turn on ``parent``.
+
     Raises:
         SessionError: there is no sketch to write code from, and the session requires one.
     """
@@ -117,12 +129,12 @@ def _request_tokens(state: State) -> float | None:
     return sum(tokens(exchange.usage) for exchange in exchanges) / len(exchanges) if exchanges else None
 
 
-def _measures(bench: Bench, state: State, designed: Turn | None) -> bool:
+def _measures(bench: Bench, state: State, design_turn: Turn | None) -> bool:
     """Whether the rules Designer can improve the design by measuring. A person's sketch is not measured."""
     return (
         state.roles.get(Role.DESIGNER, "rules") == "rules"
-        and designed is not None
-        and designed.author is Author.RULES
+        and design_turn is not None
+        and design_turn.author is Author.RULES
         and not state.created.tune
         and not any(turn.route is not None and turn.route.measure for turn in state.turns.values())
         and bench.target().backend is not Backend.INTERPRETER
