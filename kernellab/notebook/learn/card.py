@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from kernellab.notebook.learn.linked import linked
@@ -38,7 +39,7 @@ _COLOURS = {Reached.RIGHT: "#009e73", Reached.PASSED: "#009e73", Reached.GOAL: O
 def exercise_card(exercise: Exercise, text: str, progress: Progress) -> Shown:
     """What is asked: the task, the goals, the points, and how often it was tried."""
     goals = [_ATTACKS[exercise.attack]] if exercise.attack else asked(exercise.goals, exercise.essential)
-    tries = len({a.text for a in progress.attempts(exercise.id)})
+    tries = _tries(exercise, progress)
     state = "passed" if progress.passed(exercise.id) else f"tried {tries} times" if tries else "not tried yet"
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
     head = f"{exercise.id}: {exercise.title} ({points}; {state})"
@@ -68,7 +69,7 @@ def outcome_card(
     said = f"{outcome.sentence}{_facts(outcome.facts)}"
     lines = [head, f"  {said}"]
     if outcome.wrong is not None and not outcome.reached.good:
-        lines += [f"  {row}" for row in _telling(outcome.wrong.rows)]
+        lines += [f"  {row}" for row in _excerpt(outcome.wrong.rows)]
     lines += [f"  {row}" for row in (str(hint) if hint else "", *notes) if row]
     colour = _COLOURS.get(outcome.reached, RED)
     html = f"<div style='{_BOX.format(colour)}'><b>{escape(head)}</b><br>{escape(said)}"
@@ -83,17 +84,17 @@ def outcome_card(
     return Shown("\n".join(lines), f"{html}</div>")
 
 
-def _telling(rows: Sequence[str]) -> Sequence[str]:
+def _excerpt(rows: Sequence[str]) -> Sequence[str]:
     """Eight rows of a picture for those who read text: the first ones, unless all of them are right."""
     first = next((i for i, row in enumerate(rows) if row.strip(".")), 0)
     return rows[:8] if first < 8 else rows[first : first + 8]
 
 
-def _facts(found: Facts | None) -> str:
-    if found is None:
+def _facts(facts: Facts | None) -> str:
+    if facts is None:
         return ""
-    launches = f"{found.launches} launch{'es' if found.launches != 1 else ''}"
-    return f" ({launches}, {found.traffic:.2f} times the bytes of inputs and outputs)"
+    launches = f"{facts.launches} launch{'es' if facts.launches != 1 else ''}"
+    return f" ({launches}, {facts.traffic:.2f} times the bytes of inputs and outputs)"
 
 
 def challenge_card(title: str, result: Result, tries: Sequence[Tried]) -> Shown:
@@ -129,10 +130,9 @@ def tries_svg(tries: Sequence[Tried]) -> str:
     low, high = math.log(min(timed)), math.log(max(timed))
     span = (high - low) or 1.0
     points = [(12 + 24 * i, 6 + 44 * (1 - (math.log(ms) - low) / span)) for i, ms in enumerate(timed)]
-    best, line = points[0][1], []
-    for x, y in points:
-        best = max(best, y)  # lower on the page is faster
-        line.append(f"{x},{best:.1f}")
+    # y grows downwards, where the faster ones are
+    fastest_y = accumulate((y for _, y in points), max)
+    line = [f"{x},{best_y:.1f}" for (x, _), best_y in zip(points, fastest_y, strict=True)]
     dots = "".join(f"<circle cx='{x}' cy='{y:.1f}' r='3' fill='{BLUE}'/>" for x, y in points)
     words = f"{len(timed)} timed tries, from {timed[0]:.3g} to {timed[-1]:.3g} ms, the best {min(timed):.3g} ms"
     width = 24 * len(timed) + 12
@@ -145,22 +145,30 @@ def tries_svg(tries: Sequence[Tried]) -> str:
 
 def progress_card(course: Course, progress: Progress, only: str = "") -> Shown:
     """Each lesson's exercises and points, and how near the predictions were."""
+    lessons = {name: lesson for name, lesson in course.lessons.items() if not only or lesson is course.lesson(only)}
     lines, rows, total, reached = [], "", 0, 0
-    for name, lesson in course.lessons.items():
-        if only and lesson is not course.lesson(only):
-            continue
-        marks = [
-            (e, progress.points(e) == e.points, len({a.text for a in progress.attempts(e.id)})) for e in lesson.exercise
-        ]
+    for name, lesson in lessons.items():
         got, most = sum(map(progress.points, lesson.exercise)), sum(e.points for e in lesson.exercise)
         total, reached = total + most, reached + got
-        words = ", ".join(f"{e.id} {'passed' if good else f'open, {n} tried' if n else 'open'}" for e, good, n in marks)
+        words = ", ".join(f"{exercise.id} {_progress_words(exercise, progress)}" for exercise in lesson.exercise)
         lines.append(f"{name}: {got} of {most} points ({words})")
         rows += f"<tr><td {CELL}>{escape(name)}</td><td {CELL}>{got} of {most}</td><td {CELL}>{escape(words)}</td></tr>"
     whole = f"in all: {reached} of {total} points. " if not only else ""
     lines.append(whole + calibration(progress.pairs()))
     head = "".join(f"<th {CELL}>{word}</th>" for word in ("lesson", "points", "exercises"))
     return Shown("\n".join(lines), f"<table><tr>{head}</tr>{rows}</table><p>{escape(lines[-1])}</p>")
+
+
+def _progress_words(exercise: Exercise, progress: Progress) -> str:
+    if progress.points(exercise) == exercise.points:
+        return "passed"
+    tries = _tries(exercise, progress)
+    return f"open, {tries} tried" if tries else "open"
+
+
+def _tries(exercise: Exercise, progress: Progress) -> int:
+    """How many different answers were tried."""
+    return len({attempt.text for attempt in progress.attempts(exercise.id)})
 
 
 def calibration_figure(pairs: Sequence[Pair]) -> go.Figure:
