@@ -98,12 +98,12 @@ def verify_again(
     passed = 0
     for id in ids:
         row = memory.layered.get(id)
-        task_given = texts.get(id) or (_task_of(row.kernel, known) if row is not None else None)
-        if row is None or task_given is None:
+        task_text = texts.get(id) or (_task_of(row.kernel, known) if row is not None else None)
+        if row is None or task_text is None:
             raise MemoryStoreError(f"The task of {id!r} is not in the journal.", "`kernellab memory search` shows ids.")
         kernel = row.kernel
         try:
-            task = load_task(*task_given)
+            task = load_task(*task_text)
             target = detect_target(kernel.dsl)
             verdict = verifier.verify(task, with_headers(kernel.source), target)
         except KernellabError as error:

@@ -36,9 +36,9 @@ def page(session: Session, body: Body) -> MemoryPage:
 
 def remember(session: Session) -> str:
     """A note for the person: how many kernels were new."""
-    kept = session.memory.remember()
+    count = session.memory.remember()
     return (
-        f"{counted(kept, 'kernel')} remembered." if kept else "Nothing new: it was remembered, or nothing has passed."
+        f"{counted(count, 'kernel')} remembered." if count else "Nothing new: it was remembered, or nothing has passed."
     )
 
 
@@ -64,12 +64,12 @@ def _memory(session: Session) -> Memory:
     return session.memory.store or Memory.open(session.workspace)
 
 
-def _hit(found: Found) -> MemoryHit:
-    kernel = found.kernel
+def _hit(entry: Found) -> MemoryHit:
+    kernel = entry.kernel
     return {
-        "id": kernel.id, "name": kernel.name, "why": found.why, "score": found.score, "logic": found.logic,
-        "shape": found.shape, "value": found.value, "draft": _learnt(kernel.draft), "refine": _learnt(kernel.refine),
-        "thumb": kernel.thumb, "pinned": kernel.pinned, "stale": found.stale,
+        "id": kernel.id, "name": kernel.name, "why": entry.why, "score": entry.score, "logic": entry.logic,
+        "shape": entry.shape, "value": entry.value, "draft": _learnt(kernel.draft), "refine": _learnt(kernel.refine),
+        "thumb": kernel.thumb, "pinned": kernel.pinned, "stale": entry.stale,
         "provenance": _from(kernel.provenance), "sketch": kernel.sketch or "",
     }  # fmt: skip
 
@@ -78,6 +78,7 @@ def _learnt(value: Value) -> Learnt:
     return {"mean": value.mean, "uses": value.uses}
 
 
-def _from(made: Provenance) -> str:
-    turn = f", {made.turn}" if made.turn else ""
-    return f"{made.origin} {made.place}{turn}{f', by {made.author}' if made.author else ''}".strip()
+def _from(provenance: Provenance) -> str:
+    turn = f", {provenance.turn}" if provenance.turn else ""
+    author = f", by {provenance.author}" if provenance.author else ""
+    return f"{provenance.origin} {provenance.place}{turn}{author}".strip()

@@ -98,17 +98,17 @@ def closed(repairs: str) -> Scored:
 
 
 def _card(
-    exercise: Exercise, text: str, good: bool, keys: tuple[str, ...], head: str, said: str, fault: str = ""
+    exercise: Exercise, text: str, good: bool, keys: tuple[str, ...], head: str, sentence: str, fault: str = ""
 ) -> Shown:
     """``fault`` is what a good answer has left to do."""
     lessons, history, name = course(), progress.read(), progress.text_hash(text)
-    outcome = Outcome(Reached.RIGHT if good else Reached.WRONG, said, keys)
+    outcome = Outcome(Reached.RIGHT if good else Reached.WRONG, sentence, keys)
     asked = replace(outcome, reached=Reached.WRONG, keys=(fault,)) if fault else outcome
     hint = hint_for(exercise, asked, lessons, history, text)
     progress.record(
         progress.Attempt(exercise=exercise.id, text=name, reached=head, good=good, keys=keys, time=time.time())
     )
-    return framed(f"{exercise.id}: {head}", said, outcome.reached, str(hint) if hint else "")
+    return framed(f"{exercise.id}: {head}", sentence, outcome.reached, str(hint) if hint else "")
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:

@@ -50,11 +50,11 @@ def exercise_card(exercise: Exercise, text: str, progress: Progress) -> Shown:
     return Shown("\n".join(lines), html)
 
 
-def framed(head: str, said: str, reached: Reached, hint: str = "") -> Shown:
+def framed(head: str, sentence: str, reached: Reached, hint: str = "") -> Shown:
     """A head, a sentence and a hint, in the colour of what was reached."""
-    html = f"<div style='{_BOX.format(_COLOURS.get(reached, RED))}'><b>{escape(head)}</b><br>{escape(said)}"
+    html = f"<div style='{_BOX.format(_COLOURS.get(reached, RED))}'><b>{escape(head)}</b><br>{escape(sentence)}"
     html += f"<p>{escape(hint)}</p></div>" if hint else "</div>"
-    return Shown("\n".join([head, *(f"  {text}" for text in (said, hint) if text)]), html)
+    return Shown("\n".join([head, *(f"  {text}" for text in (sentence, hint) if text)]), html)
 
 
 def outcome_card(

@@ -88,26 +88,26 @@ def stated_value(name: str, value: object) -> Shown:
     return _beside(f"{name}: {number:.3g}", name, number, before)
 
 
-def compared(name: str, known: Progress, chip: str = "") -> Shown:
+def compared(name: str, history: Progress, chip: str = "") -> Shown:
     """How many times as fast as B is A, next to the prediction; marked as recorded on ``chip`` where one is named.
 
     Raises:
         CourseError: one of them was not measured.
     """
     fast, over, slow = name.partition("/")
-    ratio = known.ratio(name)
+    ratio = history.ratio(name)
     if ratio is None and over and chip:
         return unrecorded(name, chip)
     if ratio is None or not over:
-        missing = ", ".join(n for n in (fast, slow) if n and known.measurement(n) is None) or name
+        missing = ", ".join(n for n in (fast, slow) if n and history.measurement(n) is None) or name
         raise CourseError(f"There is no measurement of {missing}.", "Run its %%kernel_measure cell first.")
     mark = mark_of(fast, chip) if chip else ""
-    return _beside(f"{fast} is {ratio:.2f} times as fast as {slow}", name, ratio, known, mark)
+    return _beside(f"{fast} is {ratio:.2f} times as fast as {slow}", name, ratio, history, mark)
 
 
-def _beside(said: str, name: str, ratio: float | None, known: Progress, mark: str = "") -> Shown:
-    stated = known.prediction(name)
-    if stated is None and known.expects(name):
+def _beside(result: str, name: str, ratio: float | None, history: Progress, mark: str = "") -> Shown:
+    stated = history.prediction(name)
+    if stated is None and history.expects(name):
         sentence = ""
     elif stated is None:
         sentence = f"You did not predict it (%kernel_predict {name} 2x, before the measurement)."
@@ -117,10 +117,10 @@ def _beside(said: str, name: str, ratio: float | None, known: Progress, mark: st
         off = max(ratio / stated.expected, stated.expected / ratio)
         near = "near" if off <= progress.NEAR else f"off by {off:.1f}x: what did you not count?"
         sentence = f"You expected {stated.expected:g}x, measured {ratio:.2f}x: {near}"
-    html = f"<b>{escape(said)}</b><br>{escape(sentence)}"
+    html = f"<b>{escape(result)}</b><br>{escape(sentence)}"
     if not mark:
-        return Shown(f"{said}\n  {sentence}".rstrip(), html)
+        return Shown(f"{result}\n  {sentence}".rstrip(), html)
     return Shown(
-        f"{said}\n  {mark}\n  {sentence}".rstrip(),
-        f"<div style='{_RECORDED}'><b>{escape(said)}</b><br><i>{escape(mark)}</i><br>{escape(sentence)}</div>",
+        f"{result}\n  {mark}\n  {sentence}".rstrip(),
+        f"<div style='{_RECORDED}'><b>{escape(result)}</b><br><i>{escape(mark)}</i><br>{escape(sentence)}</div>",
     )

@@ -31,8 +31,8 @@ def listed() -> Shown:
     return plain("\n".join(lines))
 
 
-def _passed(known: progress.Progress) -> list[progress.Tried]:
-    return [e for e in known.entries if isinstance(e, progress.Tried) and e.passed]
+def _passed(history: progress.Progress) -> list[progress.Tried]:
+    return [e for e in history.entries if isinstance(e, progress.Tried) and e.passed]
 
 
 def shown(name: str) -> Shown:

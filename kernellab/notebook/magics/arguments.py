@@ -60,22 +60,22 @@ def as_typed(args: argparse.Namespace, *models: type[BaseModel]) -> list[str]:
 
 def _how(entry: Entry) -> Mapping[str, Any]:
     default = entry.option.magic_default or entry.default_text
-    how: dict[str, Any] = {"dest": entry.name, "default": None, "help": entry.text.replace("%", "%%")}
+    keywords: dict[str, Any] = {"dest": entry.name, "default": None, "help": entry.text.replace("%", "%%")}
     if default:
-        how["help"] += f"; default {default}"
+        keywords["help"] += f"; default {default}"
     if entry.kind is bool:
-        return how | {"action": "store_true"}
+        return keywords | {"action": "store_true"}
     if entry.choices:
-        how["choices"] = entry.choices
+        keywords["choices"] = entry.choices
     elif entry.option.metavar or entry.kind in _NUMBERS:
-        how["metavar"] = entry.option.metavar or _NUMBERS[entry.kind]
+        keywords["metavar"] = entry.option.metavar or _NUMBERS[entry.kind]
     if entry.kind in _NUMBERS and not entry.pairs:
-        how["type"] = _number(entry)
+        keywords["type"] = _number(entry)
     if entry.option.reads is not None:
-        how["type"] = _read(entry.option.reads)
+        keywords["type"] = _read(entry.option.reads)
     if entry.many or entry.pairs:
-        how |= {"action": "extend", "nargs": "+"} if entry.option.several else {"action": "append"}
-    return how
+        keywords |= {"action": "extend", "nargs": "+"} if entry.option.several else {"action": "append"}
+    return keywords
 
 
 def _read(reads: Callable[[str], object]) -> Callable[[str], str]:

@@ -55,28 +55,28 @@ cell_command = functools.partial(_command, cell_magic)
 line_cell_command = functools.partial(_command, line_cell_magic)
 
 
-def _usage_of(said: str, parser: MagicArgumentParser, in_cell: bool) -> str:
+def _usage_of(fault: str, parser: MagicArgumentParser, in_cell: bool) -> str:
     """What is wrong with the arguments, what may be meant, and where no value is at fault the usage line."""
     options = [option for action in parser._actions for option in action.option_strings]
-    near = [
+    suggestions = [
         match[0]
-        for word in said.split()
+        for word in fault.split()
         if word.startswith("--") and word.rstrip(":") not in options
         for match in [_near(word, options)]
         if match
     ]
-    hint = f" Did you mean {near[0]}?" if near else ""
+    hint = f" Did you mean {suggestions[0]}?" if suggestions else ""
     usage = _typed(parser.format_usage(), in_cell)
-    if said.startswith("argument "):  # argparse names the one whose value is wrong
+    if fault.startswith("argument "):  # argparse names the one whose value is wrong
         usage = f"{usage.split()[0]} --help says what each option takes."
-    return f"{said}{hint}\n{usage}"
+    return f"{fault}{hint}\n{usage}"
 
 
-def _near(word: str, known: list[str]) -> list[str]:
+def _near(word: str, options: list[str]) -> list[str]:
     """What an unknown option may mean: a limit of the budget, or an option of nearly that name."""
-    if "--budget" in known and word.removeprefix("--") in Limits.__dataclass_fields__:
+    if "--budget" in options and word.removeprefix("--") in Limits.__dataclass_fields__:
         return [f"--budget {word.removeprefix('--')}=N"]
-    return difflib.get_close_matches(word, known, 1, 0.7)
+    return difflib.get_close_matches(word, options, 1, 0.7)
 
 
 def help_of(parser: MagicArgumentParser, in_cell: bool) -> str:
@@ -84,9 +84,9 @@ def help_of(parser: MagicArgumentParser, in_cell: bool) -> str:
     return _typed(parser.format_help(), in_cell)
 
 
-def _typed(said: str, in_cell: bool) -> str:
+def _typed(help_text: str, in_cell: bool) -> str:
     """IPython begins the help of a magic with the mark of a literal block, and writes one % before a cell's magic."""
-    text = said.removeprefix("::").strip()
+    text = help_text.removeprefix("::").strip()
     return text.replace("%", "%%", 1) if in_cell and not text.startswith("%%") else text
 
 

@@ -50,18 +50,18 @@ class LensMagics(KernelMagic):
             print(f"wrote {written(Path(args.html), html)}")
         return Shown(f"{title}\n{as_text(views[0])}", framed(html))
 
-    def _look(self, source: Source, known: Any, args: argparse.Namespace) -> Lens:
+    def _look(self, source: Source, facts: Any, args: argparse.Namespace) -> Lens:
         from kernellab.notebook.views.artefacts import lens_of
 
-        lens = lens_of(source, known, args.unsandboxed)
+        lens = lens_of(source, facts, args.unsandboxed)
         if not args.counters:
             return lens
         from kernellab.lens.counters.read import counters
 
         try:
-            if known.task is None:
+            if facts.task is None:
                 raise SessionError("Counters need a task, and its file could not be loaded.", "Correct the task file.")
-            return replace(lens, facts=(*lens.facts, *counters(source, known.task, args.unsandboxed)))
+            return replace(lens, facts=(*lens.facts, *counters(source, facts.task, args.unsandboxed)))
         except SessionError as error:
             return replace(lens, notes=(*lens.notes, f"{error.message} {error.remedy}"))
 

@@ -64,14 +64,14 @@ _ROWS = 6
 _FASTEST = 10.0
 
 
-def sliders(found: Profile) -> Any:
+def sliders(report: Profile) -> Any:
     """One slider for each of the first rows that share no operation; the sentence below them follows while one moves.
 
     Each goes from 1 (as it is) to the row's bound.
     """
     import ipywidgets as widgets  # type: ignore[import-untyped]
 
-    rows = found.apart()[:_ROWS]
+    rows = report.apart()[:_ROWS]
     controls = [
         widgets.FloatSlider(
             value=1.0, min=1.0, max=fastest(row), step=0.05, description=f"{row.number} {row.words}"[:40],
@@ -80,14 +80,16 @@ def sliders(found: Profile) -> Any:
         )
         for row in rows
     ]  # fmt: skip
-    told = widgets.HTML(sentence(found, {}))
+    summary = widgets.HTML(sentence(report, {}))
 
     def moved(_: Any) -> None:
-        told.value = sentence(found, {row.number: control.value for row, control in zip(rows, controls, strict=True)})
+        summary.value = sentence(
+            report, {row.number: control.value for row, control in zip(rows, controls, strict=True)}
+        )
 
     for control in controls:
         control.observe(moved, names="value")
-    return widgets.VBox([*controls, told])
+    return widgets.VBox([*controls, summary])
 
 
 def fastest(row: Row) -> float:

@@ -176,9 +176,9 @@ class ShowMagics(KernelMagic):
             print(f"{name}={value}  # {help_}")
 
     def _set(self, name: str, value: str) -> None:
-        known = {option: given for option, given, _ in self.lab.options()}
-        if name not in known:
-            raise UsageError(f"there is no option {name!r}; choose one of {', '.join(known)}")
+        values = {option: given for option, given, _ in self.lab.options()}
+        if name not in values:
+            raise UsageError(f"there is no option {name!r}; choose one of {', '.join(values)}")
         trait = self.lab.traits()[name]
         try:
             setattr(self.lab, name, trait.from_string(value))

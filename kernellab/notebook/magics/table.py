@@ -47,8 +47,8 @@ class HelpMagics(KernelMagic):
             if page := Knowledge.load().of_language(args.magic):
                 print(page)
                 return
-            near = difflib.get_close_matches(name, all_parsers, 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            matches = difflib.get_close_matches(name, all_parsers, 1)
+            meant = f"; did you mean {matches[0]}?" if matches else ""
             reason = f"there is no magic and no operation {args.magic!r}{meant}"
             raise UsageError(f"{reason} (%kernel_help lists magics, %kernel_help language operations)")
         print(help_of(all_parsers[name], name in names("cell")))

@@ -116,5 +116,5 @@ class TurnMagics(KernelMagic):
             session.pin(args.line, _words(args.reason) or "")
 
 
-def _words(given: list[str] | None) -> str | None:
-    return " ".join(given).strip("\"'") if given else None
+def _words(words: list[str] | None) -> str | None:
+    return " ".join(words).strip("\"'") if words else None

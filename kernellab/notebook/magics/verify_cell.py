@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 # -- what is judged ----------------------------------------------------------------------------------------------------
 
 
-def task_of(given: object, name: str) -> Task | None:
+def task_of(value: object, name: str) -> Task | None:
     """The task that a value of the notebook stands for: a Session, a Task, a task's text, or a path; None for others.
 
     Raises:
         TaskError: it is text or a path of a task that cannot be loaded.
     """
-    if isinstance(given, Session):
-        created = given.state.created
+    if isinstance(value, Session):
+        created = value.state.created
         return load_task(created.text, created.name)
-    if isinstance(given, Task):
-        return given
-    if isinstance(given, Path):
-        return load_task(given)
-    if isinstance(given, str):
-        return load_task(given, name) if "\n" in given else load_task(Path(given))
+    if isinstance(value, Task):
+        return value
+    if isinstance(value, Path):
+        return load_task(value)
+    if isinstance(value, str):
+        return load_task(value, name) if "\n" in value else load_task(Path(value))
     return None
 
 

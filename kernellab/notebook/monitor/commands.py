@@ -53,8 +53,10 @@ def _accept(desk: Desk, body: Body) -> str:
 
 
 def _remember(desk: Desk, body: Body) -> str:
-    kept = desk.run.remember()
-    return f"{counted(kept, 'kernel')} remembered." if kept else "Nothing new: all of it was remembered, or forgotten."
+    count = desk.run.remember()
+    return (
+        f"{counted(count, 'kernel')} remembered." if count else "Nothing new: all of it was remembered, or forgotten."
+    )
 
 
 ACTS: Mapping[str, Callable[[Desk, Body], object]] = {

@@ -80,13 +80,13 @@ def lines(state: RunState) -> list[Line]:
     """Levels of eager, torch.compile and the bound, as speedups over eager; where a verdict knows them."""
     if state.knobs.score != "rank":
         return []
-    found: list[Line] = [{"name": "eager", "value": 1.0, "title": "the reference, run by PyTorch eager"}]
+    levels: list[Line] = [{"name": "eager", "value": 1.0, "title": "the reference, run by PyTorch eager"}]
     verdict = next((state.verdicts[n] for n in reversed(state.verdicts) if state.verdicts[n].against("eager")), None)
     eager = verdict.against("eager") if verdict else None
     if verdict is None or eager is None:
-        return found
+        return levels
     eager_ms = eager.baseline_time.median_ms
-    found += [
+    levels += [
         {
             "name": other.against, "value": eager_ms / other.baseline_time.median_ms,
             "title": f"{other.against}: {other.baseline_time.median_ms:.4g} ms next to eager's {eager_ms:.4g} ms",
@@ -96,8 +96,8 @@ def lines(state: RunState) -> list[Line]:
     ]  # fmt: skip
     if verdict.sol_ms and verdict.bound_share is not None:
         title = f"the task's speed-of-light bound: {verdict.sol_ms:.4g} ms next to eager's {eager_ms:.4g} ms"
-        found.append({"name": "bound", "value": eager_ms / verdict.sol_ms, "title": title})
-    return found
+        levels.append({"name": "bound", "value": eager_ms / verdict.sol_ms, "title": title})
+    return levels
 
 
 def figures(follower: Follower) -> Figures:

@@ -63,6 +63,6 @@ def _lexer(file: str) -> Lexer | None:
 
 
 def _span(kind: _TokenType, part: str) -> str:
-    colour = next((colour for known, colour in _COLOURS.items() if kind in known), "")
+    colour = next((colour for token_kind, colour in _COLOURS.items() if kind in token_kind), "")
     # a newline in a span would be coloured too, and costs bytes
     return f'<span style="color:{colour}">{escape(part)}</span>' if colour and part.strip() else escape(part)

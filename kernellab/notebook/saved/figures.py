@@ -46,15 +46,15 @@ def roofline_figure(state: State, facts: Facts) -> go.Figure | None:
     """Candidates under the chip's roofs, on logarithmic axes; None while nothing was timed."""
     import plotly.graph_objects as go
 
-    found = roofline(state, facts)
-    if not found["points"]:
+    data = roofline(state, facts)
+    if not data["points"]:
         return None
-    points, ridge, peak, bandwidth = found["points"], found["ridge"], found["peak_flops"], found["bandwidth"]
+    points, ridge, peak, bandwidth = data["points"], data["ridge"], data["peak_flops"], data["bandwidth"]
     low = min(ridge, *(p["intensity"] for p in points)) / 8
     high = max(ridge, *(p["intensity"] for p in points)) * 8
     drawn = go.Figure()
     roof = [low * bandwidth / 1e9, peak / 1e9, peak / 1e9]
-    words = f"roofs: {bandwidth / 1e9:.3g} GB/s, {peak / 1e9:.3g} GFLOP/s<br>({found['source']})"
+    words = f"roofs: {bandwidth / 1e9:.3g} GB/s, {peak / 1e9:.3g} GFLOP/s<br>({data['source']})"
     drawn.add_scatter(x=[low, ridge, high], y=roof, mode="lines", name=words, line={"color": GREY})
     for is_best, name, colour in ((False, "candidates", BLUE), (True, "best", ORANGE)):
         some = [p for p in points if p["best"] is is_best]
@@ -69,7 +69,7 @@ def roofline_figure(state: State, facts: Facts) -> go.Figure | None:
                 name=name,
                 marker={"color": colour, "size": 10, "symbol": "star" if is_best else "circle"},
             )
-    for row in found["baselines"]:
+    for row in data["baselines"]:
         drawn.add_hline(y=row["rate"] / 1e9, line={"dash": "dot", "color": GREY})
         # plotly takes an annotation's place on a logarithmic axis as its exponent
         drawn.add_annotation(

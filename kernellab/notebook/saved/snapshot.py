@@ -30,8 +30,8 @@ _MOST_ROWS = 60
 def snapshot(state: State) -> str:
     """Header, speedups as a picture, turns, sketch, code and verdict; it has no script and no style sheet."""
     best = state.best()
-    found = [status_words(state), headline(best.verdict) if best else ""]
-    line = "; ".join(filter(None, [*found, state.reason if state.status is not SessionStatus.RUNNING else ""]))
+    status = [status_words(state), headline(best.verdict) if best else ""]
+    line = "; ".join(filter(None, [*status, state.reason if state.status is not SessionStatus.RUNNING else ""]))
     title = f"<b>{escape(state.created.name)}</b> {escape(target_words(state))}: {escape(line)}"
     parts = [f"<p>{title}</p>", speedups_svg(state), turns_html(state)]
     at = best.turn.id if best else state.head

@@ -43,18 +43,18 @@ def _paired(state: State, turn: Turn) -> str:
     return "; ".join(_in_run(run, turn.candidate.source.hash) for run in paired_runs(state, turn.id))
 
 
-def _in_run(run: PairedRun, own: str) -> str:
-    """How the kernel with the source hash ``own`` came out of ``run``."""
+def _in_run(run: PairedRun, own_hash: str) -> str:
+    """How the kernel with the source hash ``own_hash`` came out of ``run``."""
     where = f" at {said(run.sizes)}" if run.sizes else ""
-    time = f"timed in one run{where}: {run.ms[own]:.3g} ms"
+    time = f"timed in one run{where}: {run.ms[own_hash]:.3g} ms"
     # the ratios are of the run's first kernel over each, so that the fastest has the least
     fastest = min(run.ratios, key=lambda source: run.ratios[source].speedup)
-    if own == fastest:
-        others = [ratio for source, ratio in run.ratios.items() if source != own]
-        if all(run.ratios[own].high < other.low for other in others):
+    if own_hash == fastest:
+        others = [ratio for source, ratio in run.ratios.items() if source != own_hash]
+        if all(run.ratios[own_hash].high < other.low for other in others):
             return f"{time}, the fastest"
         return f"{time}, no difference from the next" if len(others) > 1 else f"{time}, no difference"
-    ratio = run.ratios[fastest].over(run.ratios[own])
+    ratio = run.ratios[fastest].over(run.ratios[own_hash])
     if not ratio.is_significant:
         return f"{time}, no difference from turn {run.turns[fastest]}"
     return f"{time}, {ratio.speedup:.2f}x as fast as turn {run.turns[fastest]} [{ratio.low:.2f}, {ratio.high:.2f}]"

@@ -111,11 +111,11 @@ def _fix(diagnostic: Diagnostic, lines: Sequence[str]) -> tuple[dict[str, int], 
 
 
 def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
-    usage, known = exchange.usage, tokens([exchange])
+    usage, token_count = exchange.usage, tokens([exchange])
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     # what was cut off or refused before the answer: its tokens are among these
     tries = f", {counted(exchange.attempts, 'try', 'tries')}" if exchange.attempts > 1 else ""
-    figures = f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if known else ""
+    figures = f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if token_count else ""
     return {
         "id": exchange.id,
         "role": exchange.role.value,
@@ -123,7 +123,7 @@ def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
         "model": exchange.model,
         "finish": exchange.finish.value,
         "error": exchange.error,
-        "tokens": f"{reported(figures, known, usage.untold)}{tries}".removeprefix(", "),
+        "tokens": f"{reported(figures, token_count, usage.untold)}{tries}".removeprefix(", "),
         "seconds": round(usage.seconds, 2),
         "recorded": f"recorded on {exchange.recorded_at}" if exchange.recorded_at else "",
     }

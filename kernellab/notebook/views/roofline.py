@@ -117,8 +117,10 @@ def thinned(state: State) -> list[Measured]:
     if len(points) <= MOST_POINTS:
         return points
     best, step = state.best(), len(points) / (MOST_POINTS - 1)
-    kept = {int(i * step) for i in range(MOST_POINTS - 1)} | {len(points) - 1}
-    return [row for i, row in enumerate(points) if i in kept or (best is not None and row.turn.id == best.turn.id)]
+    shown_indices = {int(i * step) for i in range(MOST_POINTS - 1)} | {len(points) - 1}
+    return [
+        row for i, row in enumerate(points) if i in shown_indices or (best is not None and row.turn.id == best.turn.id)
+    ]
 
 
 def timed(state: State) -> Iterator[Measured]:

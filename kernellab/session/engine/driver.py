@@ -92,7 +92,7 @@ class Driver:
         self.comparing = Comparing(engine, bench, self._emit, self._on_compared)
         bench.budget.pause()
         self._refresh()
-        bench.found = self.state.target
+        bench.recorded_target = self.state.target
 
     @property
     def state(self) -> State:

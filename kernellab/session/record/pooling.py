@@ -56,8 +56,8 @@ def _ratio(one: Comparison, other: Comparison) -> Comparison:
     )
 
 
-def _error(found: Comparison) -> float:
-    return max(_LEAST, math.log(found.high / found.low) / (2 * _HALF)) if found.low > 0 else 1.0
+def _error(comparison: Comparison) -> float:
+    return max(_LEAST, math.log(comparison.high / comparison.low) / (2 * _HALF)) if comparison.low > 0 else 1.0
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -97,7 +97,7 @@ class Bench:
         self._task = task
         self._target = target
         #: The target recorded when the session began.
-        self.found: TargetFound | None = None
+        self.recorded_target: TargetFound | None = None
         self._rules: dict[Role, Any] = {}
         self._replays: dict[tuple[Role, str], ChatModel] = {}
         self._knowledge: Knowledge | None = None
@@ -136,7 +136,8 @@ class Bench:
         with self._target_lock:
             if self._target is None:
                 target = target_at(self.created.target, self.created.dsl, self.created.chip)
-                self._target = self.found.rated(target) if self.found is not None else target
+                recorded = self.recorded_target
+                self._target = recorded.rated(target) if recorded is not None else target
             return self._target
 
     def role(self, role: Role, spec: str, channel: Channel) -> Any:

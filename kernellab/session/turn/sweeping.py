@@ -175,11 +175,11 @@ def _dim(task: Task, name: str) -> Dim:
     return dim
 
 
-def _sizes(dim: Dim, own: int) -> list[int]:
+def _sizes(dim: Dim, own_size: int) -> list[int]:
     """The ends of the range, the task's own size, and sizes between them in equal ratios."""
     low, high = max(dim.min, 1), dim.max
     between = {round(low * (high / low) ** (k / (_POINTS - 2))) for k in range(_POINTS - 1)}
-    return sorted({low, own, high, *between})
+    return sorted({low, own_size, high, *between})
 
 
 def _bytes(task: Task, other: Mapping[str, int]) -> int:
