@@ -1,20 +1,18 @@
 """The journal's file: one SQLite file for each workspace, one immutable line for each event, and leases for writers.
 
-A write is acknowledged when the call returns, and then survives a kill -9 of the process. A lease row names the one
-process that may append to a session or run; every append checks it, so that a process that lost its lease can do no
-harm. Sessions have a separate table; every other stream (of the memory, of a run) is in ``streams``, which earlier
-versions do not read. The room that owns a stream defines the meaning of its lines.
+A write is acknowledged when the call returns, and then survives a kill -9 of the process. Leases
+(:mod:`kernellab.journal.leases`) say which process may append. Sessions have a separate table; every other stream (of
+the memory, of a run) is in ``streams``, which earlier versions do not read. The room that owns a stream defines the
+meaning of its lines.
 
 A line is JSON. Long strings are stored once, in compressed pieces, for all lines that contain them: prompts have equal
-beginnings and sources equal headers (:mod:`kernellab.journal.blobs`)."""
+beginnings and sources equal headers (:mod:`kernellab.journal.blobs`).
+"""
 
 from __future__ import annotations
 
-import os
-import socket
 import sqlite3
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,17 +20,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernellab.content import WORKSPACE
-from kernellab.errors import JournalError, SessionError
+from kernellab.errors import JournalError
+from kernellab.journal import leases
 from kernellab.journal.blobs import pack, unpack
+from kernellab.journal.leases import LEASE_SECONDS as LEASE_SECONDS
+from kernellab.journal.leases import Holder as Holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = WORKSPACE
 FILE = "journal.db"
-#: seconds without a renewal after which another engine may take over a lease
-LEASE_SECONDS = 15.0
 
+#: file systems on which SQLite's WAL is not safe
 _NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "lustre", "gpfs", "ceph", "fuse.ceph", "beegfs", "9p", "glusterfs")
 )
@@ -75,31 +75,8 @@ CREATE TABLE IF NOT EXISTS leases (
     since REAL
 ) STRICT;
 """
-#: tables and columns that a file of an earlier version does not have
-_SINCE = "ALTER TABLE leases ADD COLUMN since REAL"
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The process that holds a lease, and the start (seconds of the epoch; None from an earlier version)."""
-
-    host: str
-    pid: int
-    since: float | None = None
-
-    def __str__(self) -> str:
-        return f"{self.host}, process {self.pid}"
-
-    @property
-    def words(self) -> str:
-        """Return ``process 123, since 14:05``, with the host of another machine and the date of another
-        day."""
-        here = "" if self.host == socket.gethostname() else f" on {self.host}"
-        if self.since is None:
-            return f"process {self.pid}{here}"
-        began, now = (time.localtime(at) for at in (self.since, time.time()))
-        form = "%H:%M" if began[:3] == now[:3] else "%Y-%m-%d %H:%M"
-        return f"process {self.pid}{here}, since {time.strftime(form, began)}"
+#: a column that a file of an earlier version does not have
+_ADD_SINCE = "ALTER TABLE leases ADD COLUMN since REAL"
 
 
 @dataclass(frozen=True)
@@ -144,7 +121,7 @@ class JournalFile:
             columns = {row[1] for row in self._db.execute("PRAGMA table_info(leases)")}
             if "since" not in columns:
                 with suppress(sqlite3.OperationalError):  # another process has added it meanwhile
-                    self._db.execute(_SINCE)
+                    self._db.execute(_ADD_SINCE)
             self._file = _identity(self.path)
         except (OSError, sqlite3.Error) as error:
             raise JournalError(
@@ -160,7 +137,7 @@ class JournalFile:
             JournalError: the file cannot be written.
         """
         with self._writing() as db:
-            self._check_lease(db, session, owner)
+            leases.check(db, session, owner)
             return _EVENTS.insert(db, session, [self._packed(db, line) for line in lines])
 
     def lines(self, session: str, after: int = 0) -> list[tuple[int, str]]:
@@ -192,7 +169,7 @@ class JournalFile:
         """
         with self._writing(synced) as db:
             if owner is not None:
-                self._check_lease(db, stream, owner)
+                leases.check(db, stream, owner)
             return _STREAMS.insert(db, stream, [self._packed(db, line) for line in lines])
 
     def stream_names(self, prefix: str) -> list[str]:
@@ -211,34 +188,24 @@ class JournalFile:
 
     def acquire(self, session: str, owner: str) -> Holder | None:
         """Take the session's lease. Returns None on success, else the holder."""
-        host, pid, now = socket.gethostname(), os.getpid(), time.time()
         with self._writing() as db:
-            other = _other_holder(db, session, owner)
-            if other is not None:
-                return other
-            db.execute(
-                "INSERT OR REPLACE INTO leases (session, owner, host, pid, seen, since) VALUES (?, ?, ?, ?, ?, ?)",
-                (session, owner, host, pid, now, now),
-            )
-        return None
+            return leases.take(db, session, owner)
 
     def holder(self, session: str, owner: str) -> Holder | None:
         """Return the other, live process that holds the session's lease; None without one."""
         with self._reading() as db:
-            return _other_holder(db, session, owner)
+            return leases.other_holder(db, session, owner)
 
     def renew(self, sessions: Sequence[str], owner: str) -> None:
+        """Keep the leases of ``sessions`` for :data:`LEASE_SECONDS` more."""
         with self._writing() as db:
-            db.executemany(
-                "UPDATE leases SET seen = ? WHERE session = ? AND owner = ?",
-                [(time.time(), session, owner) for session in sessions],
-            )
+            leases.renew(db, sessions, owner)
 
     def release(self, session: str, owner: str) -> None:
         if self.removed:  # and the lease with it
             return
         with self._writing() as db:
-            db.execute("DELETE FROM leases WHERE session = ? AND owner = ?", (session, owner))
+            leases.release(db, session, owner)
 
     def close(self) -> None:
         with self._lock:
@@ -264,16 +231,6 @@ class JournalFile:
             return row[0] if row else None
 
         return unpack(line, body)
-
-    @staticmethod
-    def _check_lease(db: sqlite3.Connection, name: str, owner: str) -> None:
-        holder = db.execute("SELECT owner FROM leases WHERE session = ?", (name,)).fetchone()
-        if holder is None or holder[0] != owner:
-            kind, _, rest = name.rpartition(":")
-            raise SessionError(
-                f"The {kind or 'session'} {rest} is run by another process now.",
-                "Use it there, or stop it there first.",
-            )
 
     @contextmanager
     def _writing(self, synced: bool = True) -> Iterator[sqlite3.Connection]:
@@ -307,13 +264,6 @@ class JournalFile:
                 ) from None
 
 
-def _other_holder(db: sqlite3.Connection, session: str, owner: str) -> Holder | None:
-    row = db.execute("SELECT owner, host, pid, seen, since FROM leases WHERE session = ?", (session,)).fetchone()
-    if row is None or row[0] == owner or not _alive(row[1], row[2], row[3], socket.gethostname(), time.time()):
-        return None
-    return Holder(row[1], row[2], row[4])
-
-
 def _identity(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_dev, status.st_ino
@@ -332,17 +282,3 @@ def on_network(path: Path) -> bool:
         if path.resolve().is_relative_to(folder) and len(folder.parts) > depth:
             kind, depth = filesystem, len(folder.parts)
     return kind in _NETWORK
-
-
-def _alive(host: str, pid: int, seen: float, here: str, now: float) -> bool:
-    if host != here:
-        return now - seen < LEASE_SECONDS
-    if now - seen >= 4 * LEASE_SECONDS:  # not renewed for long: its process id may now belong to another process
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
