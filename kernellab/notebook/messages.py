@@ -29,7 +29,7 @@ Message = dict[str, Any]
 
 class Messages:
     """``act`` carries out a decision and gives a note for the person, ``ask`` answers a question; decisions run one
-    after the other. ``told`` gets what went wrong with the last decision, "" where nothing did.
+    after the other. ``on_decision`` gets what went wrong with each, "" where nothing did.
 
     ``subject`` is what the view shows, a session or a run. ``quick`` names the editor's questions, which run on one
     thread in their order; a "check" that a newer one of the same page overtakes is answered by the error "superseded".
@@ -40,14 +40,14 @@ class Messages:
         send: Callable[[Message], object],
         act: Callable[[Body], str],
         ask: Callable[[Body], Any],
-        told: Callable[[str], object],
+        on_decision: Callable[[str], object],
         *,
         subject: str,
         quick: Collection[str] = (),
     ) -> None:
-        self._send, self._act, self._ask, self._told = send, act, ask, told
+        self._send, self._act, self._ask, self._on_decision = send, act, ask, on_decision
         self._subject, self._quick = subject, quick
-        self._done: OrderedDict[str, Message] = OrderedDict()
+        self._replies: OrderedDict[str, Message] = OrderedDict()
         self._checks: dict[str, str] = {}
         self._lock = threading.Lock()
         self._decisions = ThreadPoolExecutor(1, "kernellab-decisions")
@@ -95,15 +95,15 @@ class Messages:
         (self._editor if body.get("ask") in self._quick else self._questions).submit(self._answer, ident, body)
 
     def _decide(self, ident: str, body: Message) -> None:
-        reply = self._done.get(ident) if ident else None
+        reply = self._replies.get(ident) if ident else None
         if reply is None:
             note, error = tried(lambda: self._act(body), self._subject)
             reply = {"kind": "done", "id": ident}
             reply.update({name: text for name, text in (("error", error), ("note", note)) if text})
-            self._told(error)
-            self._done[ident] = reply
-            while len(self._done) > _REMEMBERED:
-                self._done.popitem(last=False)
+            self._on_decision(error)
+            self._replies[ident] = reply
+            while len(self._replies) > _REMEMBERED:
+                self._replies.popitem(last=False)
         self._send(reply)
 
     def _answer(self, ident: str, body: Message) -> None:

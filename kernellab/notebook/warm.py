@@ -8,11 +8,11 @@ from importlib import import_module
 
 from kernellab.errors import KernellabError
 
-#: what a task is read and designed with: kernellab's own, which a magic waits for, and torch's, which take seconds
-_OWN = ("kernellab.session", "kernellab.task", "kernellab.agents.rules.designer")
-_TORCHS = ("torch", "torch._subclasses.fake_tensor", "torch.export")
+#: modules with which a task is read and designed: kernellab's, which a magic waits for, and torch's, which take seconds
+_OWN_MODULES = ("kernellab.session", "kernellab.task", "kernellab.agents.rules.designer")
+_TORCH_MODULES = ("torch", "torch._subclasses.fake_tensor", "torch.export")
 #: seconds that a judge waits for a next question where no judge is begun ahead, since many share the memory
-SCARCE = 120.0
+SHARED_IDLE_SECONDS = 120.0
 
 #: is set while no thread imports kernellab's modules: of two that import them at once one may see a module half made
 _imported = threading.Event()
@@ -32,20 +32,20 @@ def wait_for_imports() -> None:
 
 def _work(judge: bool) -> None:
     try:
-        for name in _OWN:
+        for name in _OWN_MODULES:
             import_module(name)
         from kernellab.dsls.machine import cpu_chip, gpu_products
         from kernellab.session.engine.engine import engine
 
         if not judge:
-            engine().rest = SCARCE
+            engine().judge_idle_seconds = SHARED_IDLE_SECONDS
         if judge and not gpu_products():
             cpu_chip()  # its rates are measured before anything else is at work, a waiting magic too
     finally:
         _imported.set()
     if judge:
         begin_judge()
-    for name in _TORCHS:
+    for name in _TORCH_MODULES:
         with suppress(Exception):  # who needs it says what is wrong with it
             import_module(name)
 

@@ -35,21 +35,21 @@ class Engine:
         self.owner = uuid.uuid4().hex
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._run, name="kernellab-engine", daemon=True)
-        self._held: dict[str, Journal] = {}
+        self._leased: dict[str, Journal] = {}
         self._verifier: Verifier | None = None
         self._more: list[Verifier] = []
         self._verifier_lock = threading.Lock()
         #: The connections of agents' programs that started themselves and use sessions here, until each is closed.
         self.agents: weakref.WeakSet[object] = weakref.WeakSet()
         #: Idle seconds after which a judge is ended: longer than its longest build without a request.
-        self.rest = 600.0
+        self.judge_idle_seconds = 600.0
         #: One verification at a time: a timing needs the whole machine.
         self.verifying = threading.Lock()
         self.thread.start()
         atexit.register(self._close)
 
     @property
-    def agent_near(self) -> bool:
+    def has_agents(self) -> bool:
         """Whether an agent's program that started itself uses sessions here: it runs while a kernel is judged."""
         return len(self.agents) > 0
 
@@ -136,16 +136,16 @@ class Engine:
 
     def hold(self, journal: Journal, session: str) -> Holder | None:
         """Take the session's lease and keep it alive. Return None on success, otherwise the holder."""
-        if session in self._held:
+        if session in self._leased:
             return None
         holder = journal.acquire(session, self.owner)
         if holder is None:
-            self._held[session] = journal
+            self._leased[session] = journal
         return holder
 
     def let_go(self, session: str) -> None:
         """Release the session's lease, if held."""
-        journal = self._held.pop(session, None)
+        journal = self._leased.pop(session, None)
         if journal is not None:
             journal.release(session, self.owner)
 
@@ -158,8 +158,8 @@ class Engine:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
             for verifier in filter(None, (self._verifier, *self._more)):
-                self.in_thread(functools.partial(verifier.rest, self.rest))
-            for session, journal in list(self._held.items()):
+                self.in_thread(functools.partial(verifier.rest, self.judge_idle_seconds))
+            for session, journal in list(self._leased.items()):
                 if journal.removed:  # the session's next event reports it
                     continue
                 try:
@@ -168,7 +168,7 @@ class Engine:
                     log.exception("the lease of %s could not be renewed", session)
 
     def _close(self) -> None:
-        for session in list(self._held):
+        for session in list(self._leased):
             # exiting: a lease that remains is taken over because its process is dead
             with contextlib.suppress(Exception):
                 self.let_go(session)

@@ -52,7 +52,7 @@ def verified(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         }
     )
     exchanges = (exchange for ancestor in state.up(turn.parent) for exchange in state.exchanges(ancestor.id))
-    if engine().agent_near or any(exchange.shared_machine for exchange in exchanges):
+    if engine().has_agents or any(exchange.shared_machine for exchange in exchanges):
         verdict = verdict.model_copy(
             update={"conditions": joined(verdict.conditions, [Mark(kind="agent-shared-machine")])}
         )
