@@ -23,6 +23,7 @@ from kernellab.session.engine.engine import engine
 from kernellab.session.record.events import Created, Exchanged
 from kernellab.session.record.fold import fold
 from kernellab.session.record.journal import Journal, find_workspace, open_journal
+from kernellab.session.record.records import SessionStatus
 from kernellab.session.record.state import State
 from kernellab.session.request import DesignRequest
 from kernellab.session.session import Session
@@ -59,19 +60,16 @@ def begin(request: DesignRequest, *, take_name: bool = True) -> Session:
     created = request.created(name, text, specs, approval)
     journal = open_journal(place)
     with _LOCK:
-        newest = _latest(journal, name)
         repeated = None if request.fresh else _latest(journal, name, created.key)
+        newest = _latest(journal, name)
         if newest is not None and repeated is None and not take_name:
             raise SessionError(
                 f"A session {name} is there already, for another task, DSL or roles.", "Give this one another name."
             )
-        earlier, is_same = repeated or newest, repeated is not None
-        if earlier is not None and is_same and not earlier.status.ended:
-            session = open_session(earlier.id, journal.workspace, objects=objects, stops=stops)
-            if session.state.approval != approval:
+        if repeated is not None and repeated.status is not SessionStatus.FAILED:
+            session = open_session(repeated.id, journal.workspace, objects=objects, stops=stops)
+            if not repeated.status.ended and session.state.approval != approval:
                 session.set_approval(request.approve or approval)
-        elif earlier is not None and is_same and earlier.status.value != "failed":
-            session = open_session(earlier.id, journal.workspace, objects=objects, stops=stops)
         else:
             bench = Bench(created, objects, given_task, None, journal.workspace)
             session = _begin(journal, created, newest, bench, stops, request.asked)
