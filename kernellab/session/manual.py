@@ -1,16 +1,10 @@
-"""A person's actions besides decisions: playing a role, and reading the costs."""
+"""A person plays a role: the brief that a model would get, and a reply in a model's format as a decision."""
 
 from __future__ import annotations
-
-import threading
-from collections.abc import Mapping
-from typing import Any
 
 from kernellab.agents.briefs import CodeReply, DesignReply
 from kernellab.agents.roles import parse_role
 from kernellab.errors import SessionError
-from kernellab.models import Ledger
-from kernellab.models.ledger import reported, tokens, usage_of
 from kernellab.records import Role, Route
 from kernellab.session.engine import placing
 from kernellab.session.engine.driver import Decision
@@ -69,47 +63,3 @@ def role_now(state: State, role: str | Role | None) -> Role:
     if role_asked is None:
         raise SessionError("The session is not waiting for you.", "Say which role: designer, coder or conductor.")
     return role_asked
-
-
-class Account:
-    """The cost of a session's models so far. Safe to use from several threads."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._ledger = Ledger()
-        self._counted: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def of(self, state: State) -> dict[str, Any]:
-        """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
-
-        ``text`` is one line for people, ``warning`` an anomaly in the models' answers. The numbers are
-        those of :class:`kernellab.models.Ledger`.
-        """
-        with self._lock:
-            for turn, exchanges in state.exchanges_by_turn.items():
-                for exchange in exchanges[self._counted.get(turn, 0) :]:
-                    self._ledger.add(turn, exchange)
-                self._counted[turn] = len(exchanges)
-            totals = self._ledger.as_dict()
-        warning = max((exchange.warning for exchange in state.exchanges()), key=len, default="")
-        spent = self._bench.budget.spent()
-        text = ". ".join(filter(None, (ledger_line(totals), warning)))
-        return {**totals, "budget": state.budget, "spent": spent, "warning": warning, "text": text}
-
-
-def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """One line for people: "12,400 tokens (3,100 cached), $0.021, 3 requests"; empty before the first request."""
-    total = ledger["total"]
-    if not total["requests"]:
-        return ""
-    usage = usage_of(total)
-    figures = f"{tokens(usage):,} tokens" + (f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else "")
-    parts = [reported(figures, tokens(usage), usage.untold)]
-    if total["usd"] is not None:
-        parts.append(f"${total['usd']:.4f}" + (" and unpriced ones" if total["unpriced"] else ""))
-    count = total["requests"]
-    parts.append(
-        f"{count} request{'s' if count != 1 else ''}" + (f", {total['failed']} failed" if total["failed"] else "")
-    )
-    return ", ".join(parts)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from kernellab.models import Ledger
 from kernellab.models.exchanges import Exchange, Step
+from kernellab.models.ledger import reported, tokens, usage_of
 from kernellab.records import StageResult
 from kernellab.session.engine.driver import Driver
-from kernellab.session.manual import Account
 from kernellab.session.record.records import ClaimCheck, Turn
 from kernellab.session.turn.claims import checked
 from kernellab.session.turn.context import Bench
@@ -21,7 +23,10 @@ class Trace:
 
     def __init__(self, driver: Driver, bench: Bench) -> None:
         self._driver, self._bench = driver, bench
-        self._account = Account(bench)
+        self._ledger = Ledger()
+        #: How many exchanges of each turn are in the ledger.
+        self._counted: dict[str, int] = {}
+        self._ledger_lock = threading.Lock()
 
     def exchanges(self, turn: int | str | Turn | None = None) -> list[Exchange]:
         """The model exchanges of a turn; of the whole session without ``turn``."""
@@ -34,7 +39,17 @@ class Trace:
         ``text`` is one line for people, ``warning`` an anomaly in the models' answers. The numbers are
         those of :class:`kernellab.models.Ledger`.
         """
-        return self._account.of(self._driver.state)
+        state = self._driver.state
+        with self._ledger_lock:
+            for turn, exchanges in state.exchanges_by_turn.items():
+                for exchange in exchanges[self._counted.get(turn, 0) :]:
+                    self._ledger.add(turn, exchange)
+                self._counted[turn] = len(exchanges)
+            totals = self._ledger.as_dict()
+        warning = max((exchange.warning for exchange in state.exchanges()), key=len, default="")
+        spent = self._bench.budget.spent()
+        text = ". ".join(filter(None, (ledger_line(totals), warning)))
+        return {**totals, "budget": state.budget, "spent": spent, "warning": warning, "text": text}
 
     @property
     def partial(self) -> str:
@@ -68,3 +83,20 @@ class Trace:
         Raises SessionError if there is no verdict yet, or it was not timed."""
         state = self._driver.state
         return explain(self._bench, state, None if turn is None else state.id_of(turn), what)
+
+
+def ledger_line(ledger: Mapping[str, Any]) -> str:
+    """One line for people: "12,400 tokens (3,100 cached), $0.021, 3 requests"; empty before the first request."""
+    total = ledger["total"]
+    if not total["requests"]:
+        return ""
+    usage = usage_of(total)
+    figures = f"{tokens(usage):,} tokens" + (f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else "")
+    parts = [reported(figures, tokens(usage), usage.untold)]
+    if total["usd"] is not None:
+        parts.append(f"${total['usd']:.4f}" + (" and unpriced ones" if total["unpriced"] else ""))
+    count = total["requests"]
+    parts.append(
+        f"{count} request{'s' if count != 1 else ''}" + (f", {total['failed']} failed" if total["failed"] else "")
+    )
+    return ", ".join(parts)

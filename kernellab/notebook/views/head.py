@@ -22,11 +22,11 @@ from kernellab.notebook.views.verdict import (
 )
 from kernellab.records import Role, RouteKind
 from kernellab.session.engine.decisions import tuning_refusal
-from kernellab.session.manual import ledger_line
 from kernellab.session.record.records import SessionStatus
 from kernellab.session.record.standings import Best
 from kernellab.session.record.state import State
 from kernellab.session.record.view import target_words
+from kernellab.session.trace import ledger_line
 
 STATUS_WORDS = {
     SessionStatus.RUNNING: "running",
