@@ -131,7 +131,7 @@ def test_a_kill_between_any_two_events_leaves_a_journal_that_folds(tmp_path: Pat
     """Kills a process that appends as fast as it can; what it said was written must all be there."""
     code = (
         "import sys; from pathlib import Path; from kernellab.session.record.journal import Journal;"
-        "from kernellab.session.record.records import Created, NoteAdded; from kernellab.records import Role;"
+        "from kernellab.session.record.events import Created, NoteAdded; from kernellab.records import Role;"
         "j = Journal(Path(sys.argv[1])); j.acquire('s', 'me');"
         "j.append('s', 'me', [Created(name='s', text='', key='')])\n"
         "for n in range(10**6):\n"
