@@ -87,7 +87,7 @@ def test_a_magic_waits_until_the_rates_are_measured(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kernellab.dsls.machine.gpu_products", tuple)
     monkeypatch.setattr("kernellab.dsls.machine.cpu_chip", lambda: measured_before.append(not warm._imported.is_set()))
     monkeypatch.setattr(warm, "begin_judge", lambda: None)
-    monkeypatch.setattr(warm, "_TORCHS", ())
+    monkeypatch.setattr(warm, "_TORCH_MODULES", ())
     warm._imported.clear()
     warm._work(True)
     assert measured_before == [True] and warm._imported.is_set()
@@ -100,7 +100,7 @@ def test_next_to_a_gpu_the_judge_is_begun_while_the_cell_is_typed(monkeypatch: p
     monkeypatch.setattr("kernellab.dsls.machine.gpu_products", lambda: ("NVIDIA H100",))
     monkeypatch.setattr("kernellab.dsls.machine.detect_target", lambda dsl, rates: dsl)
     monkeypatch.setattr(engine(), "verifier", lambda: judge)
-    monkeypatch.setattr(warm, "_TORCHS", ())
+    monkeypatch.setattr(warm, "_TORCH_MODULES", ())
     warm._work(True)
     for thread in threading.enumerate():
         if thread.name == "kernellab-warm":
