@@ -77,25 +77,35 @@ def chosen(sweeps: Sequence[Sweep]) -> Choice:
         SessionError: no kernel was timed at any size.
     """
     timed_by_size: dict[int, dict[int, Comparison]] = {}
-    for k, swept in enumerate(sweeps):
+    for kernel, swept in enumerate(sweeps):
         for point in swept.points:
             if point.ranking.ranked and point.ranking.paired is not None:
-                timed_by_size.setdefault(point.size, {})[k] = point.ranking.paired
+                timed_by_size.setdefault(point.size, {})[kernel] = point.ranking.paired
     if not timed_by_size:
         raise SessionError("No kernel was timed at any size.", "See why with kernellab compare SESSION --over DIM.")
+    # from which size on which kernel is called; None: eager
     starts: list[tuple[int, int | None]] = []
     size_before = 0
     for size, timed in sorted(timed_by_size.items()):
-        best = max(timed, key=lambda k: timed[k].speedup)
-        current = starts[-1][1] if starts else best
-        now = None if current is None else timed.get(current)
-        if now is None or now.standing.keeps_baseline or timed[best].low > now.high:
-            current, now = best, timed[best]
-        picked = None if now.standing.keeps_baseline else current
-        if not starts or picked != starts[-1][1]:
-            starts.append((max(size_before + 1, round((size_before * size) ** 0.5)) if starts else 0, picked))
+        kernel_before = starts[-1][1] if starts else None
+        picked = _picked(timed, kernel_before)
+        if not starts:
+            starts.append((0, picked))
+        elif picked != kernel_before:
+            halfway = round((size_before * size) ** 0.5)
+            starts.append((max(size_before + 1, halfway), picked))
         size_before = size
     return Choice(sweeps[0].dim, tuple(starts))
+
+
+def _picked(timed: Mapping[int, Comparison], kernel_before: int | None) -> int | None:
+    """The kernel to call at one size, by its number: the one before unless another is certainly faster; None where
+    eager is to be kept."""
+    fastest = max(timed, key=lambda kernel: timed[kernel].speedup)
+    before = timed.get(kernel_before) if kernel_before is not None else None
+    if before is not None and not before.standing.keeps_baseline and timed[fastest].low <= before.high:
+        return kernel_before
+    return None if timed[fastest].standing.keeps_baseline else fastest
 
 
 def sizes_of(tasks: Sequence[Task], name: str) -> list[int]:
