@@ -1,7 +1,11 @@
 """The API of the installed toolchain, read by ``inspect``: signatures and docstrings that fit the version.
 
 The modules are imported in a separate process, since a DSL may read its environment when it is imported, and
-what they say is kept by module and version.
+what they say is cached by module and version. That process is this module, run with one argument, a :class:`_Question`
+as JSON; it prints its answer as the last line::
+
+    {"modules": {"tl": "triton.language"}, "names": null}         -> {"tl.sum": {"name": ..., "signature": ...}, ...}
+    {"modules": {"tl": "triton.language"}, "names": ["tl.summe"]} -> {"tl.summe": false}
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from kernellab.content import module_command, written
 from kernellab.dsls.machine import user_cache
@@ -25,6 +29,13 @@ from kernellab.errors import KernellabError
 
 #: seconds for importing a toolchain's modules; the first import of one compiles its bytecode
 _DEADLINE = 180
+
+
+class _Question(TypedDict):
+    """``names`` None asks for all names of ``modules``; a list asks whether each of these can be reached."""
+
+    modules: Mapping[str, str]
+    names: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -59,13 +70,13 @@ def _toolchain(modules: tuple[tuple[str, str], ...]) -> Toolchain:
     versions = {package: number for package in sorted(packages) if (number := _version(package))}
     if not present:
         return Toolchain({}, versions, missing)
-    # a module of one's own has no version, and changes
-    own = {package: _changed(package) for package in sorted(packages - versions.keys())}
-    key = json.dumps([present, versions, own, sys.version, Path(__file__).stat().st_mtime_ns], sort_keys=True)
+    # a package without a version is a person's, and changes
+    edited_at = {package: _edited_at(package) for package in sorted(packages - versions.keys())}
+    key = json.dumps([present, versions, edited_at, sys.version, Path(__file__).stat().st_mtime_ns], sort_keys=True)
     path = user_cache() / "api" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
     stored = _stored(path)
     if stored is None:
-        stored = _ask([present])
+        stored = _answer({"modules": present, "names": None})
         with suppress(KernellabError):  # a read-only home: asked again next time
             written(path, json.dumps(stored))
     broken = tuple(alias for alias in present if alias not in stored)
@@ -75,11 +86,11 @@ def _toolchain(modules: tuple[tuple[str, str], ...]) -> Toolchain:
 def missing_names(modules: Mapping[str, str], names: Iterable[str]) -> list[str]:
     """Which of ``names`` (``tl.sum``) the installed version does not have; modules not installed are left out."""
     offered = toolchain(modules)
-    asked = sorted({n for n in names if n not in offered.names and n.split(".")[0] not in offered.missing})
-    if not asked:
+    unlisted = sorted({n for n in names if n not in offered.names and n.split(".")[0] not in offered.missing})
+    if not unlisted:
         return []
     present = {alias: module for alias, module in modules.items() if alias not in offered.missing}
-    return [name for name, there in _ask([present, asked]).items() if not there]
+    return [name for name, exists in _answer({"modules": present, "names": unlisted}).items() if not exists]
 
 
 def _installed(module: str) -> bool:
@@ -89,7 +100,8 @@ def _installed(module: str) -> bool:
         return False
 
 
-def _changed(package: str) -> int:
+def _edited_at(package: str) -> int:
+    """The modification time of the package's file in ns; 0 if it has none."""
     spec = find_spec(package)
     with suppress(OSError, TypeError):
         return Path(spec.origin).stat().st_mtime_ns if spec and spec.origin else 0
@@ -111,13 +123,14 @@ def _stored(path: Path) -> dict[str, dict[str, str]] | None:
     return stored
 
 
-def _ask(arguments: list[Any]) -> dict[str, Any]:
-    command = module_command("kernellab.knowledge.toolchain", json.dumps(arguments))
+def _answer(question: _Question) -> dict[str, Any]:
+    """The answer of a separate process; empty if the modules cannot be imported there."""
+    command = module_command("kernellab.knowledge.toolchain", json.dumps(question))
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True)
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return {}  # its modules cannot be imported here: the caller lists them as missing
+        return {}  # the caller lists the modules as missing
     return answer
 
 
@@ -129,17 +142,15 @@ def describe(modules: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
     described: dict[str, dict[str, str]] = {}
 
-    def add(name: str, value: object, root: str, depth: int) -> None:
+    def add(name: str, value: object, package: str, depth: int) -> None:
         described.setdefault(name, asdict(Name(name, _signature(value), inspect.getdoc(_plain(value)) or "")))
-        if depth == 0 or not (isinstance(value, type) or _inside(value, root)):
+        is_module = isinstance(value, ModuleType) and value.__name__.split(".")[0] == package
+        if depth == 0 or not (isinstance(value, type) or is_module):
             return
-        for inner in dir(value):
-            if not inner.startswith("_"):
+        for member in dir(value):
+            if not member.startswith("_"):
                 with suppress(Exception):  # a property of a foreign class may raise anything
-                    add(f"{name}.{inner}", getattr(value, inner), root, depth - 1)
-
-    def _inside(value: object, root: str) -> bool:
-        return isinstance(value, ModuleType) and value.__name__.split(".")[0] == root
+                    add(f"{name}.{member}", getattr(value, member), package, depth - 1)
 
     for alias, module in modules.items():
         with suppress(ImportError):
@@ -185,5 +196,8 @@ def resolve(modules: Mapping[str, str], names: Iterable[str]) -> dict[str, bool]
 
 
 if __name__ == "__main__":
-    modules_, *names_ = json.loads(sys.argv[1])
-    print(json.dumps(resolve(modules_, names_[0]) if names_ else describe(modules_)))
+    question: _Question = json.loads(sys.argv[1])
+    if question["names"] is None:
+        print(json.dumps(describe(question["modules"])))
+    else:
+        print(json.dumps(resolve(question["modules"], question["names"])))

@@ -50,36 +50,30 @@ def share_of(launch: LaunchCost, cost: Cost) -> float:
 
 
 def hot_operation(cost: Cost, code_costs_more: bool = False) -> str:
-    """Name the operation with most of the arithmetic, or the tensor with most of the traffic, by what bounds the launch
-    with most of the roofline time in the cost model, in one sentence.
+    """Name what takes most of the launch with most of the roofline time in the cost model, in one sentence; "" if
+    nothing does. See :func:`_hottest_part` for ``code_costs_more``."""
+    launch = hot_launch(cost)
+    if launch is None:
+        part, place = _hottest_part(cost, code_costs_more), ""
+    else:
+        place = f"{share_of(launch, cost):.0%} of the roofline time,"
+        if launch.library:
+            call = f"the library call of line {launch.line}, {place} by the cost model"
+            return f"The hot operation is {call}; no tile or loop of the sketch is in it."
+        part, place = _hottest_part(launch.cost, code_costs_more), f" of launch {launch.kernel}, {place}"
+    return f"The hot operation is {part}{place} by the cost model." if part else ""
+
+
+def _hottest_part(cost: Cost, code_costs_more: bool) -> str:
+    """The operation with most of the arithmetic if that bounds ``cost``, else the tensor with most of the traffic.
 
     ``code_costs_more``: the kernel takes far longer than the model allows, so traffic does not explain its time.
     """
-    launch = hot_launch(cost)
-    launch_cost = cost if launch is None else launch.cost
-    place = "" if launch is None else f" of launch {launch.kernel}, {share_of(launch, cost):.0%} of the roofline time,"
-    if launch is not None and launch.library:
-        call = f"the library call of line {launch.line}, {share_of(launch, cost):.0%} of the roofline time,"
-        return f"The hot operation is {call} by the cost model; no tile or loop of the sketch is in it."
-    largest = max(launch_cost.tensors, key=lambda t: t.slow, default=None)
-    if launch_cost.operations and (launch_cost.bound == "compute" or code_costs_more or largest is None):
-        hot = launch_cost.operations[0]
-        operation = f"{hot.operation} (line {hot.line}), {hot.share:.0%} of the arithmetic"
-        return f"The hot operation is {operation}{place} by the cost model."
-    if largest is None or not launch_cost.bytes_slow:
+    most_traffic = max(cost.tensors, key=lambda t: t.slow, default=None)
+    if cost.operations and (cost.bound == "compute" or code_costs_more or most_traffic is None):
+        operation = cost.operations[0]
+        return f"{operation.operation} (line {operation.line}), {operation.share:.0%} of the arithmetic"
+    if most_traffic is None or not cost.bytes_slow:
         return ""
-    share = largest.slow / launch_cost.bytes_slow
-    operation = f"the traffic of {largest.tensor} (line {largest.line}), {share:.0%} of the bytes"
-    return f"The hot operation is {operation}{place} by the cost model."
-
-
-__all__ = [
-    "MOSTLY_CALL_MS",
-    "SLOW",
-    "hot_launch",
-    "hot_operation",
-    "is_slow",
-    "may_measure",
-    "share_of",
-    "was_sent_back",
-]
+    share = most_traffic.slow / cost.bytes_slow
+    return f"the traffic of {most_traffic.tensor} (line {most_traffic.line}), {share:.0%} of the bytes"
