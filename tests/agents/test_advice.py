@@ -12,8 +12,9 @@ import pytest
 
 from kernellab.agents.briefs import Attempt, RouteBrief
 from kernellab.agents.model.prompts.verdict import verdict_lines
-from kernellab.agents.rules.advice import advise, contrast_lines, failing_case
+from kernellab.agents.rules.advice import advise, failing_case
 from kernellab.agents.rules.conductor import RulesConductor
+from kernellab.agents.rules.contrast import contrast_lines
 from kernellab.agents.rules.fixes import fixes
 from kernellab.errors import told_apart
 from kernellab.records import (

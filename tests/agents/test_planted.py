@@ -9,8 +9,7 @@ import pytest
 
 from kernellab.agents.briefs import CodeBrief, RouteBrief
 from kernellab.agents.model import ModelConductor
-from kernellab.agents.rules.advice import is_verbatim
-from kernellab.agents.rules.coder import RulesCoder
+from kernellab.agents.rules.coder import RulesCoder, is_verbatim
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.models import Talk, open_model, read_replay
 from kernellab.models.exchanges import Exchange

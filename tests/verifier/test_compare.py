@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.agents.rules.advice import limit
+from kernellab.agents.rules.contrast import limit
 from kernellab.records import Evidence, Source
 from kernellab.records.tried import Tried
 from kernellab.task import load_task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.agents.rules.advice import contrast_lines
+from kernellab.agents.rules.contrast import contrast_lines
 from kernellab.records import Author, Stage, StageState, Trust
 from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions, reproduce

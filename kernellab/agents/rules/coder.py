@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernellab.agents.briefs import CodeBrief, CodeReply
+from kernellab.agents.briefs import CodeBrief, CodeReply, RouteBrief
+from kernellab.errors import KernellabError
 from kernellab.lowering import lower
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Author
@@ -36,3 +37,19 @@ class RulesCoder:
         if brief.previous is not None and same_code(brief.previous, source):
             rationale += " The code is the same as before: what is wrong lies in the sketch or in the lowering."
         return CodeReply(source, {**brief.constexpr, **tunables}, rationale)
+
+
+def is_verbatim(brief: RouteBrief) -> bool:
+    """Whether a candidate's code is byte for byte the lowering of its sketch; False without any of these.
+
+    If so, the code has no fault: it computes what the sketch says. If the gate found the sketch right on its small
+    sizes and the Verifier finds wrong numbers, the fault appears at sizes or values that the gate did not try (a carry
+    between tiles, cancellation, overflow), and it is in the sketch.
+    """
+    if brief.candidate is None or not brief.sketch:
+        return False
+    code_brief = CodeBrief(brief.task, brief.target, brief.sketch, constexpr=brief.candidate.constexpr)
+    try:
+        return same_code(RulesCoder().code(code_brief).source, brief.candidate.source)
+    except KernellabError:
+        return False

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from kernellab.agents.briefs import reason_of
 from kernellab.agents.model.prompts.facts import verdict_figures
-from kernellab.agents.rules.advice import contrast_lines, failing_case, wrong_elements
+from kernellab.agents.rules.advice import failing_case, wrong_elements
+from kernellab.agents.rules.contrast import contrast_lines
 from kernellab.conditions import WeakTask, flags
 from kernellab.errors import counted
 from kernellab.records import CompilerLine, Evidence, Verdict
