@@ -17,6 +17,7 @@ from kernellab.agents.model.reply.edits import carry_lines
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.sampled import (
     _LEAST_SAMPLES,
+    Samples,
     _hot_sketch_line,
     _on_single_numbers,
     rounded_shares,
@@ -363,7 +364,7 @@ def routed(source: Source, hot: HotSpots, sketch: str = NORM_SKETCH) -> RouteBri
 def test_that_no_vectors_are_made_is_said_of_several_lines_without_them_alone() -> None:
     def told(*bits: int, share: float = 0.3, arithmetic: bool = True) -> str:
         lines = [HotLine("k.cpp", n, "", share, 50, bits=wide, arithmetic=arithmetic) for n, wide in enumerate(bits, 7)]
-        return _on_single_numbers(HotSpots(samples=50, waiting=0), lines)
+        return _on_single_numbers(Samples(HotSpots(samples=50, waiting=0), lines))
 
     assert told(0, 0, 0).startswith("90% of the samples are at 3 lines (k.cpp:7 to 9) whose arithmetic is on single")
     assert "the compiler makes vectors" in told(0, 0)

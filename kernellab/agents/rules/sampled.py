@@ -1,9 +1,15 @@
-"""Where a kernel's time goes, in sentences: from the judge's program counter samples, or a GPU's counters."""
+"""Where a kernel's time goes, in sentences: from the judge's program counter samples, or a GPU's counters.
+
+:func:`time_goes` describes it for a prompt; :func:`hot_line` says in one sentence where to begin. Samples lie at lines
+of the kernel's source, or outside of them: in OpenMP's runtime (threads that start or wait), in the call and its host
+code, or in helpers (:class:`Samples`). If most are outside, the lines are not the subject.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernellab.agents.briefs import RouteBrief
 from kernellab.errors import counted
@@ -13,10 +19,11 @@ from kernellab.records.counters import HotSpots
 if TYPE_CHECKING:
     from kernellab.lens.cpp.hot import HotLine
 
-#: Minimum share of the samples of a line that is reported.
-_HOT_SHARE = 0.1
-#: Maximum number of lines in a prompt; share at which to begin at a line; share outside all lines that is reported.
-_HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
+# The thresholds are chosen, not measured.
+#: Share of the samples from which a line is reported, and from which it is the place to begin.
+_REPORTED_SHARE, _BEGIN_SHARE = 0.1, 0.3
+#: Maximum number of lines in a prompt, and share of the samples outside all lines from which they are reported.
+_HOT_LINES, _OUTSIDE_SHARE = 3, 0.2
 #: Fewer samples of a line, or in all, are chance.
 _LEAST_SAMPLES, ENOUGH_SAMPLES = 5, 10
 #: Share above which the samples outside the kernel's lines are the subject.
@@ -24,46 +31,115 @@ _ELSEWHERE_SHARE = 0.4
 #: Share above which a part is called most of the samples.
 _MOST = 0.5
 #: Parallel iterations per core up to which fewer of them do not make threads start and wait less.
-_FEW = 8
+_FEW_ITERATIONS = 8
+
+_OTHER_LINES = "of the samples are at no line of the kernel: look at what is around the lines, too."
 
 
-def hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True, at_once: float | None = None) -> str:
-    """Name the line with the most samples (if ``lines``), or why threads do not reach the lines, or what a GPU's warps
-    wait for, in a sentence; empty if unknown, or if prompts omit it. A Designer, who has no code, receives only the
-    sketch's line. ``at_once``: the sketch's number of parallel iterations, if known."""
-    if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
-        return ""
-    sentences = time_goes(brief.candidate.source, brief.verdict)
-    if brief.verdict.counters:
-        return sentences[-1] if sentences and lines else ""  # the decisive fact
+class _Percentages(NamedTuple):
+    """The samples at no line, in percent of all."""
+
+    threads: int
+    call: int
+    helpers: int
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A kernel's samples: ``lines`` of its source, the most sampled first. All properties are shares (0 to 1)."""
+
+    hot: HotSpots
+    lines: Sequence[HotLine]
+
+    @property
+    def outside(self) -> float:
+        """At no line of the source."""
+        return 1.0 - sum(line.share for line in self.lines) - self.hot.further / self.hot.samples
+
+    @property
+    def at_lines(self) -> float:
+        return 1.0 - self.outside
+
+    @property
+    def waiting(self) -> float:
+        """In OpenMP's runtime; 0 if it was not counted."""
+        return (self.hot.waiting or 0) / self.hot.samples
+
+    @property
+    def call(self) -> float:
+        """In neither the kernel's files nor OpenMP's runtime."""
+        return self._call_count / self.hot.samples
+
+    @property
+    def helpers(self) -> float:
+        return self.outside - self.waiting - self.call
+
+    @property
+    def helper_names(self) -> tuple[str, ...]:
+        from kernellab.lens.cpp.hot import helpers_in
+
+        return helpers_in(self.hot)[:2]
+
+    @property
+    def percentages(self) -> _Percentages:
+        waiting, call = self.hot.waiting or 0, self._call_count
+        helpers = max(round(self.outside * self.hot.samples) - waiting - call, 0)
+        return _Percentages(*rounded_shares([waiting, call, helpers], self.hot.samples))
+
+    @property
+    def _call_count(self) -> int:
+        at_places = self.hot.further + sum(spot.count for spot in self.hot.spots)
+        return self.hot.samples - (self.hot.waiting or 0) - at_places
+
+
+def samples_of(source: Source, hot: HotSpots | None) -> Samples | None:
+    """The samples of a source; None if there are too few, or none at its lines."""
     from kernellab.lens.cpp.hot import hot_lines
 
-    hot = brief.verdict.hot
-    if hot is None or hot.samples < ENOUGH_SAMPLES or not (samples_by_line := hot_lines(brief.candidate.source, hot)):
+    if hot is None or hot.samples < ENOUGH_SAMPLES:
+        return None
+    lines = hot_lines(source, hot)
+    return Samples(hot, lines) if lines else None
+
+
+def hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True, parallelism: float | None = None) -> str:
+    """Name the line with the most samples (if ``lines``), or why threads do not reach the lines, or what a GPU's warps
+    wait for, in a sentence; empty if unknown, or if prompts omit it. A Designer, who has no code, receives only the
+    sketch's line. ``parallelism``: the sketch's number of parallel iterations, if known."""
+    if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
         return ""
-    if (outside_text := _elsewhere(brief, brief.verdict, hot, samples_by_line, to, at_once)) or not lines:
+    if brief.verdict.counters:
+        sentences = time_goes(brief.candidate.source, brief.verdict)
+        return sentences[-1] if sentences and lines else ""  # the decisive fact
+    samples = samples_of(brief.candidate.source, brief.verdict.hot)
+    if samples is None:
+        return ""
+    outside_text = _elsewhere(brief, brief.verdict, samples, to, parallelism)
+    if outside_text or not lines:
         return outside_text
     if to is RouteKind.DESIGNER:
-        return _hot_sketch_line(samples_by_line)
-    if single := _on_single_numbers(hot, samples_by_line):
-        return single
-    if (hottest := samples_by_line[0]).share < _BEGIN_SHARE:
-        second = samples_by_line[1] if len(samples_by_line) > 1 else None
-        if second is not None and second.share >= _HOT_SHARE and hottest.share + second.share >= _ELSEWHERE_SHARE:
-            both_share = hottest.share + second.share
-            return f"Begin at {hottest.place} and {second.place}, where {both_share:.0%} of the samples are."
-        own = 1.0 - outside_of(hot, samples_by_line)
-        if own < _MOST and hottest.share >= _MOST * own and hottest.count >= _LEAST_SAMPLES:
-            return (
-                f"Begin at {hottest.place}, which has {hottest.share / own:.0%} of the samples at the kernel's lines."
-            )
-        if own < _MOST:
-            return "Most samples are at no line of the kernel: they do not say which line to change."
+        return _hot_sketch_line(samples.lines)
+    return _on_single_numbers(samples) or _where_to_begin(samples)
+
+
+def _where_to_begin(samples: Samples) -> str:
+    """Name the hottest line, or the two hottest ones, in a sentence; or state that no line stands out."""
+    hottest, *others = samples.lines
+    if hottest.share >= _BEGIN_SHARE:
+        return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
+    if others and others[0].share >= _REPORTED_SHARE and hottest.share + others[0].share >= _ELSEWHERE_SHARE:
+        share = hottest.share + others[0].share
+        return f"Begin at {hottest.place} and {others[0].place}, where {share:.0%} of the samples are."
+    at_lines = samples.at_lines
+    if at_lines >= _MOST:
         return (
             f"No line of the kernel has more than {hottest.share:.0%} of the samples: change what a loop loads, keeps "
             "and repeats, and not one line of it."
         )
-    return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
+    if hottest.share >= _MOST * at_lines and hottest.count >= _LEAST_SAMPLES:
+        share = hottest.share / at_lines
+        return f"Begin at {hottest.place}, which has {share:.0%} of the samples at the kernel's lines."
+    return "Most samples are at no line of the kernel: they do not say which line to change."
 
 
 def _hot_sketch_line(lines: Sequence[HotLine]) -> str:
@@ -87,12 +163,11 @@ def _hot_sketch_line(lines: Sequence[HotLine]) -> str:
     return f"{sentence}: begin there."
 
 
-def _on_single_numbers(hot: HotSpots, lines: Sequence[HotLine]) -> str:
+def _on_single_numbers(samples: Samples) -> str:
     """State that most of the time at lines is arithmetic without vectors, in a sentence; else empty."""
-    single = [line for line in lines if line.single and line.count >= _LEAST_SAMPLES]
-    share = sum(line.share for line in single)
-    own_share = 1.0 - outside_of(hot, lines)
-    if len(single) < 2 or own_share < _MOST or share < _MOST * own_share:
+    single = [line for line in samples.lines if line.single and line.count >= _LEAST_SAMPLES]
+    share, at_lines = sum(line.share for line in single), samples.at_lines
+    if len(single) < 2 or at_lines < _MOST or share < _MOST * at_lines:
         return ""
     numbers, files = [line.line for line in single], {line.file for line in single}
     where = f" ({single[0].file}:{min(numbers)} to {max(numbers)})" if len(files) == 1 else ""
@@ -110,48 +185,46 @@ def other_load(verdict: Verdict) -> str:
     return f"load {environment.load:.0f} for {counted(environment.threads, 'thread')}" if is_crowded else ""
 
 
-def _elsewhere(
-    brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine], to: RouteKind, at_once: float | None
-) -> str:  # fmt: skip
-    """Name what has most of the samples if it is not the kernel's lines, in a sentence."""
-    outside = outside_of(hot, lines)
-    if outside < _ELSEWHERE_SHARE:
+def _elsewhere(brief: RouteBrief, verdict: Verdict, samples: Samples, to: RouteKind, parallelism: float | None) -> str:
+    """Name what has most of the samples if it is not the kernel's lines, in a sentence; empty if it is, or if other
+    work on the machine explains the samples."""
+    if samples.outside < _ELSEWHERE_SHARE:
         return ""
-    if hot.waiting is None:
-        return f"{outside:.0%} of the samples are at no line of the kernel: look at what is around the lines, too."
-    waiting, call = hot.waiting / hot.samples, _calling(hot) / hot.samples
-    in_threads, in_call, _ = _outside_shares(hot, outside)
-    # a Coder may replace a helper's call, and a sketch decides which helpers are called
-    if outside - waiting - call >= max(waiting, call, _ELSEWHERE_SHARE):
-        from kernellab.lens.cpp.hot import helpers_in
-
-        share, names = outside - waiting - call, " and ".join(helpers_in(hot)[:2])
-        remedy = "the sketch's operations decide which" if to is RouteKind.DESIGNER else "look at the calls of them"
-        return f"{share:.0%} of the samples are in helpers{f' ({names})' if names else ''}: {remedy}."
+    if samples.hot.waiting is None:
+        return f"{samples.outside:.0%} {_OTHER_LINES}"
+    waiting, call = samples.waiting, samples.call
+    if samples.helpers >= max(waiting, call, _ELSEWHERE_SHARE):
+        return _about_helpers(samples, to)
+    if other_load(verdict) and waiting >= call:
+        return ""  # the threads waited for a core
     if waiting >= max(call, _ELSEWHERE_SHARE):
-        text = f"{in_threads}% of the samples are of threads that start or wait"
-        if other_load(verdict):
-            return ""  # they waited for a core
         return (
-            f"{text}: give each thread more work in one piece and all of them alike, or use one thread where there is "
-            "little."
+            f"{samples.percentages.threads}% of the samples are of threads that start or wait: give each thread more "
+            "work in one piece and all of them alike, or use one thread where there is little."
         )
     if call >= _ELSEWHERE_SHARE:
         # the task determines the number of outputs
         remedy = ": fewer temporary tensors help there" if _has_temporaries(brief) else ""
         return (
-            f"{in_call}% of the samples are in the call and its host code, which faster lines of the kernel do not "
-            f"change{remedy}."
+            f"{samples.percentages.call}% of the samples are in the call and its host code, which faster lines of the "
+            f"kernel do not change{remedy}."
         )
-    if other_load(verdict) and waiting >= call:
-        return ""  # most samples at no line waited for a core
     if to is RouteKind.DESIGNER:
-        has_many = at_once is not None and at_once > _FEW * brief.target.chip.cores
+        has_many = parallelism is not None and parallelism > _FEW_ITERATIONS * brief.target.chip.cores
         remedy = ": larger iterations help" if waiting >= call and has_many else ""
         return f"Threads that start or wait and the call have {waiting + call:.0%} of the samples{remedy}."
-    text = f"Faster lines change at most {1 - waiting - call:.0%} of the time: threads that start or wait and the call "
     remedy = " Give each thread more work in one piece." if waiting >= call else ""
-    return f"{text}have the rest.{remedy}"
+    return (
+        f"Faster lines change at most {1 - waiting - call:.0%} of the time: threads that start or wait and the call "
+        f"have the rest.{remedy}"
+    )
+
+
+def _about_helpers(samples: Samples, to: RouteKind) -> str:
+    """A Coder may replace a helper's call, and a sketch decides which helpers are called."""
+    names = " and ".join(samples.helper_names)
+    remedy = "the sketch's operations decide which" if to is RouteKind.DESIGNER else "look at the calls of them"
+    return f"{samples.helpers:.0%} of the samples are in helpers{f' ({names})' if names else ''}: {remedy}."
 
 
 def _has_temporaries(brief: RouteBrief) -> bool:
@@ -169,46 +242,35 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
     """Where a kernel's time goes, in sentences: from a GPU's counters, or from the lines of program counter samples;
     empty without either."""
     from kernellab.lens.counters.read import told
-    from kernellab.lens.cpp.hot import hot_lines
 
     if verdict.counters:
         return told(verdict.counters, verdict.time.median_ms if verdict.time else None)
-    if verdict.hot is None or verdict.hot.samples < ENOUGH_SAMPLES or not (lines := hot_lines(source, verdict.hot)):
+    samples = samples_of(source, verdict.hot)
+    if samples is None:
         return []
-    told_lines = [line.told for line in lines if line.share >= _HOT_SHARE and line.count >= _LEAST_SAMPLES]
-    outside = outside_of(verdict.hot, lines)
-    told_lines = told_lines[:_HOT_LINES]
-    named_share = sum(line.share for line in lines[: len(told_lines)])
-    rest = 1.0 - named_share - max(outside, 0.0)
-    if rest >= _OUTSIDE_SHARE and (told_lines or outside >= _OUTSIDE_SHARE):
-        told_lines.append(f"{rest:.0%} of the samples are at {'other lines' if told_lines else 'many lines'}.")
-    return told_lines + ([_outside_told(verdict, verdict.hot, outside)] if outside >= _OUTSIDE_SHARE else [])
+    reported = [line for line in samples.lines if line.share >= _REPORTED_SHARE and line.count >= _LEAST_SAMPLES]
+    sentences = [line.told for line in reported[:_HOT_LINES]]
+    outside = samples.outside
+    rest = 1.0 - sum(line.share for line in samples.lines[: len(sentences)]) - max(outside, 0.0)
+    if rest >= _OUTSIDE_SHARE and (sentences or outside >= _OUTSIDE_SHARE):
+        sentences.append(f"{rest:.0%} of the samples are at {'other lines' if sentences else 'many lines'}.")
+    return sentences + ([_outside_text(verdict, samples)] if outside >= _OUTSIDE_SHARE else [])
 
 
-def _outside_told(verdict: Verdict, hot: HotSpots, outside: float) -> str:
+def _outside_text(verdict: Verdict, samples: Samples) -> str:
     """State what the samples at no line of the source belong to, in a sentence."""
-    sentence = f"{outside:.0%} of {hot.samples} samples are at no line of the kernel"
-    if hot.waiting is None:
+    sentence = f"{samples.outside:.0%} of {samples.hot.samples} samples are at no line of the kernel"
+    if samples.hot.waiting is None:
         return f"{sentence}: in helpers, waiting threads, the call, the host code."
-    from kernellab.lens.cpp.hot import helpers_in
-
-    threads, call, helpers = _outside_shares(hot, outside)
-    names = ", ".join(helpers_in(hot)[:2]) if helpers > 0 else ""
+    percentages = samples.percentages
+    names = ", ".join(samples.helper_names) if percentages.helpers > 0 else ""
+    for_cores = ", also for cores" if other_load(verdict) else ""
     parts = (
-        (
-            threads,
-            f"in OpenMP's runtime, where threads start and wait{', also for cores' if other_load(verdict) else ''}",
-        ),
-        (call, "in the call and its host code"),
-        (helpers, f"in helpers{f' ({names})' if names else ''}"),
+        (percentages.threads, f"in OpenMP's runtime, where threads start and wait{for_cores}"),
+        (percentages.call, "in the call and its host code"),
+        (percentages.helpers, f"in helpers{f' ({names})' if names else ''}"),
     )
-    return f"{sentence}: {', '.join(f'{share}% {where}' for share, where in parts if share > 0)}."
-
-
-def _outside_shares(hot: HotSpots, outside: float) -> list[int]:
-    """Samples at no line, in percent: threads that start or wait, the call, helpers."""
-    helpers = round(outside * hot.samples) - (hot.waiting or 0) - _calling(hot)
-    return rounded_shares([hot.waiting or 0, _calling(hot), max(helpers, 0)], hot.samples)
+    return f"{sentence}: {', '.join(f'{percent}% {where}' for percent, where in parts if percent > 0)}."
 
 
 def rounded_shares(counts: Sequence[int], samples: int) -> list[int]:
@@ -219,13 +281,3 @@ def rounded_shares(counts: Sequence[int], samples: int) -> list[int]:
     for place in sorted(range(len(exact)), key=lambda i: percentages[i] - exact[i])[:missing]:
         percentages[place] += 1
     return percentages
-
-
-def _calling(hot: HotSpots) -> int:
-    """Samples that are in neither the kernel's files nor OpenMP's runtime."""
-    return hot.samples - (hot.waiting or 0) - hot.further - sum(spot.count for spot in hot.spots)
-
-
-def outside_of(hot: HotSpots | None, lines: Sequence[HotLine]) -> float:
-    """The share of the samples at no line of the source."""
-    return 1.0 - sum(line.share for line in lines) - (hot.further / hot.samples if hot else 0.0)

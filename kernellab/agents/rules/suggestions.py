@@ -1,8 +1,13 @@
-"""What would make a right kernel faster: changes that its sketch's cost, its samples and its times suggest."""
+"""What would make a right kernel faster: changes that its sketch's cost, its samples and its times suggest.
+
+Samples are measured, so they come before the cost model's guesses; and a sketch's cost describes only code that follows
+the sketch. The advice for a Coder states how far the code is from its sketch or its bound, that for a Designer what to
+change in the sketch.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernellab.agents.briefs import RouteBrief, best_of, design_of, times_as_fast
 from kernellab.agents.rules.performance import GAIN, Standing, is_best, standing_of
@@ -17,11 +22,12 @@ if TYPE_CHECKING:
     from kernellab.sketch.cost import Cost, LoopCost
 
 #: Ratio of traffic to distinct bytes above which it is reported.
-_AGAIN = 1.2
+_REFETCHED = 1.2
 #: Minimum time of any call in ms: Python, outputs and the entry into the code.
 CALL_MS = 0.002
 
 
+_ONE_THING = "Change one thing at a time."
 #: For a Designer, of a sketch that leaves the cost model nothing to gain.
 _AT_BOUND = (
     "The sketch allows the bound by the cost model, so another one helps only by what that does not count: fewer "
@@ -31,19 +37,36 @@ _AT_BOUND = (
 _BEYOND = "Make a sketch of the steps that make the code faster than its sketch, where the language can state them."
 
 
-def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple[str, list[RouteFact]]:
-    """Suggest what the role ``to`` should change to make a right kernel faster, and return the facts for it."""
+class Suggestion(NamedTuple):
+    """What a role should change, and the facts for it."""
+
+    text: str
+    facts: list[RouteFact]
+
+
+class _Advice(NamedTuple):
+    """Sentences, and facts: from the cost model, and about the sketch's roofline."""
+
+    sentences: list[str]
+    cost_facts: list[str]
+    roofline_facts: list[str]
+
+
+def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> Suggestion:
+    """Suggest what the role ``to`` should change to make a right kernel faster."""
     measured = [RouteFact(text=fact) for fact in _measured_facts(brief)]
     cost = cost_of(brief)
     if cost is None:
         reason = ": the sketch could not be costed" if brief.sketch else ""
-        return f"Make it faster{reason}. Change one thing at a time.", measured
-    advice, sketch_facts, cost_facts = _by_cost(brief, to, cost)
-    is_of_one_launch = len(cost.launches) < 2
-    return " ".join(advice), [
-        *measured, *(RouteFact(text=fact, of_cost=True) for fact in sketch_facts),
-        *(RouteFact(text=fact, of_cost=is_of_one_launch or fact == _at_once(cost)) for fact in cost_facts),
+        return Suggestion(f"Make it faster{reason}. {_ONE_THING}", measured)
+    advice = _by_cost(brief, to, cost)
+    # figures of one launch among several are not the sketch's
+    is_of_sketch = len(cost.launches) < 2
+    facts = [
+        *measured, *(RouteFact(text=fact, of_cost=True) for fact in advice.roofline_facts),
+        *(RouteFact(text=fact, of_cost=is_of_sketch or fact == _parallel_fact(cost)) for fact in advice.cost_facts),
     ]  # fmt: skip
+    return Suggestion(" ".join(advice.sentences), facts)
 
 
 def _measured_facts(brief: RouteBrief) -> list[str]:
@@ -64,23 +87,24 @@ def _measured_facts(brief: RouteBrief) -> list[str]:
     return facts
 
 
-def _by_cost(brief: RouteBrief, to: RouteKind, cost: Cost) -> tuple[list[str], list[str], list[str]]:
-    """Advice by the sketch's cost and the samples, the facts about the sketch's roofline, and those of its cost."""
+def _by_cost(brief: RouteBrief, to: RouteKind, cost: Cost) -> _Advice:
+    """Advice by the sketch's cost and the samples."""
     follows_rules = brief.candidate is None or brief.candidate.author is Author.RULES
     # lines of other code do not describe the sketch that a Designer revises
-    hot = hot_line(brief, to, lines=follows_rules or to is RouteKind.CODER, at_once=cost.parallelism)
+    hot = hot_line(brief, to, lines=follows_rules or to is RouteKind.CODER, parallelism=cost.parallelism)
     # samples replace a model's guess, and a sketch's cost does not apply to other code
-    advice, cost_facts = _of_launches(cost, brief.target, brief.allow_library, guess=follows_rules and not hot)
-    advice = [hot, *advice] if hot else advice or ["Change one thing at a time."]
+    by_model = _of_launches(cost, brief.target, brief.allow_library, guess=follows_rules and not hot)
+    sentences = [hot, *by_model.sentences] if hot else by_model.sentences or [_ONE_THING]
+    cost_facts = [*by_model.cost_facts]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
         cost_facts.append(f"{ratio:.1f} times the arithmetic of the reference")
-        advice = [
+        sentences = [
             f"The sketch does {ratio:.1f} times the arithmetic of the reference; {largest_part(brief.task, cost)}: "
             "look for what is computed there more than once, or is not used."
         ]
     standing = standing_of(brief)
     if standing is None:
-        return advice, [], cost_facts
+        return _Advice(sentences, cost_facts, [])
     roofline = [] if standing.sketch_at_bound else [f"the sketch's own roofline is {duration(standing.sketch_ms)}"]
     if follows_rules and standing.code_costs_more and len(cost.launches) > 1:
         cost_facts.append(
@@ -88,41 +112,42 @@ def _by_cost(brief: RouteBrief, to: RouteKind, cost: Cost) -> tuple[list[str], l
             f"{duration(standing.time_ms - standing.sketch_ms)} go was not measured"
         )
     if to is RouteKind.CODER:
-        advice = [_about_code(brief, standing, cost, hot, follows_rules)]
+        sentences = [_about_code(brief, standing, cost, hot, follows_rules)]
         # the sketch's traffic does not describe other code's
-        return (advice, roofline, cost_facts) if follows_rules else (advice, [], [])
+        return _Advice(sentences, cost_facts, roofline) if follows_rules else _Advice(sentences, [], [])
     if standing.sketch_at_bound and not follows_rules and not hot:
-        return [_AT_BOUND], roofline, cost_facts
+        return _Advice([_AT_BOUND], cost_facts, roofline)
     if standing.is_beyond_sketch:
         # its tiles and loops are not the sketch's, so the cost model does not describe them
         steps = "the code takes less time than its sketch would by the cost model: it takes other steps"
-        return [hot or _BEYOND], [], [steps]
-    return advice, roofline, cost_facts
+        return _Advice([hot or _BEYOND], [steps], [])
+    return _Advice(sentences, cost_facts, roofline)
 
 
-def _at_once(cost: Cost) -> str:
+def _parallel_fact(cost: Cost) -> str:
     return f"the sketch has {counted(round(cost.parallelism), 'parallel iteration')}"
 
 
-def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> tuple[list[str], list[str]]:
+def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> _Advice:
     """Advice and facts about the launch with most of the time in the cost model, if there are several; see
     :func:`_from_cost` for ``guess``."""
     if len(cost.launches) < 2:
         return _from_cost(cost, target, guess)
     launch = hot_launch(cost)
     if launch is None:
-        words, facts = _from_cost(cost, target, guess)
+        advice = _from_cost(cost, target, guess)
         unknown = "which of them takes most of the time is not known: the chip's rates are not"
-        return words, [f"the sketch has {len(cost.launches)} launches; {unknown}", *facts]
+        launches_fact = f"the sketch has {len(cost.launches)} launches; {unknown}"
+        return advice._replace(cost_facts=[launches_fact, *advice.cost_facts])
     launch_fact = (
         f"of {len(cost.launches)} launches {launch.kernel} (line {launch.line}) takes the most by the cost model, "
         f"{share_of(launch, cost):.0%} of the sketch's roofline time"
     )
     if launch.library:
         remark = "" if library else ": another design must do without it"
-        return [f"{launch.kernel} is a call of the framework's library{remark}."], [launch_fact]
-    words, facts = _from_cost(launch.cost, target, guess, f"launch {launch.kernel}")
-    return words, [launch_fact, *facts]
+        return _Advice([f"{launch.kernel} is a call of the framework's library{remark}."], [launch_fact], [])
+    advice = _from_cost(launch.cost, target, guess, f"launch {launch.kernel}")
+    return advice._replace(cost_facts=[launch_fact, *advice.cost_facts])
 
 
 def _about_code(brief: RouteBrief, standing: Standing, cost: Cost, hot: str, follows_rules: bool) -> str:
@@ -165,36 +190,35 @@ def _is_of_best_sketch(brief: RouteBrief) -> bool:
     return best is None or design_of(best.sketch or "", {})[0] == design_of(brief.sketch or "", {})[0]
 
 
-def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch") -> tuple[list[str], list[str]]:
+def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch") -> _Advice:
     """Advice and facts from the cost model; with ``guess`` also likely causes if nothing stands out."""
-    parallel_fact = _at_once(cost)
-    words, facts = [], [f"{name} is bound by {cost.bound}", parallel_fact]
+    sentences, facts = [], [f"{name} is bound by {cost.bound}", _parallel_fact(cost)]
     worst = max(cost.tensors, key=lambda t: t.slow - t.unique, default=None)
-    is_refetched = worst is not None and worst.unique and worst.slow > _AGAIN * worst.unique
+    is_refetched = worst is not None and worst.unique and worst.slow > _REFETCHED * worst.unique
     if worst is not None and is_refetched:
         times = worst.slow / worst.unique
         facts.append(f"{worst.tensor} is fetched {times:.1f} times (line {worst.line})")
         if cost.bound == "memory":
-            words.append(
+            sentences.append(
                 f"Keep {worst.tensor} on chip: line {worst.line} fetches it {times:.1f} times; "
                 "load a tile once for all uses, or make the tile of the other dimension larger."
             )
     if cost.parallelism < target.chip.cores:
         facts.append(f"the chip has {target.chip.cores} cores")
         if cost.parallelism > 1:
-            words.append(
+            sentences.append(
                 f"Only {counted(round(cost.parallelism), 'iteration')} can run at once on {target.chip.cores} cores: "
                 "split an outer loop, or make its tile smaller."
             )
         elif any(row.iterations > 1 for row in cost.loops):
-            words.append(
+            sentences.append(
                 f"No two iterations can run at once, and there are {target.chip.cores} cores: mark a loop whose "
                 "iterations are independent as parallel, or split one."
             )
     limit = target.chip.on_chip_bytes
     if limit and cost.footprint > limit:
         facts.append(f"tiles of {kilobytes(cost.footprint)}, {kilobytes(limit)} on chip")
-        words.append(
+        sentences.append(
             f"The tiles of one iteration take {kilobytes(cost.footprint)} and {kilobytes(limit)} are on chip: "
             "make them smaller."
         )
@@ -202,10 +226,10 @@ def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch"
     if hottest is not None:
         share = "bytes" if cost.bound == "memory" else "FLOPs"
         facts.append(f"by the cost model most of the {share} are in the loop of line {hottest.line} ({hottest.label})")
-    return words or ([_around(cost) or "Change one thing at a time."] if guess else []), facts
+    return _Advice(sentences or ([_likely_cause(cost) or _ONE_THING] if guess else []), facts, [])
 
 
-def _around(cost: Cost) -> str:
+def _likely_cause(cost: Cost) -> str:
     """The likely place of a sketch's time by the cost model when nothing was sampled; empty if no loop contains it."""
     if cost.time_ms is not None and cost.time_ms < CALL_MS:
         return (
