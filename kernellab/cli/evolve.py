@@ -82,7 +82,7 @@ def evolve(
     drop | freeze | thaw | set | direct | scratchpad | accept | refuse | stop | report. `kernellab evolve lab` replays
     search policies on recorded kernels.
     """
-    from kernellab.evolve.run import open_run
+    from kernellab.evolve.begin import open_run
 
     if (task is None) == (not shell.resume):
         raise EvolveError("Give a task file, or a run to --resume.", "`kernellab evolve list` shows the runs.")
@@ -110,9 +110,9 @@ def evolve(
 
 def _begun(task: Path, options: SearchOptions, shell: SearchShell) -> Run | None:
     """The run, after its greatest cost is printed; None where that was all that was asked."""
+    from kernellab.evolve.begin import planned, readable, recorded
     from kernellab.evolve.estimate import estimate
     from kernellab.evolve.records import SearchRequest
-    from kernellab.evolve.run import planned, readable, recorded
 
     sketches = tuple(read_text(path, "sketch") for path in shell.start)
     request = SearchRequest(**options.model_dump(exclude_unset=True), sketches=sketches, cluster=shell.cluster)
@@ -136,9 +136,9 @@ def night(
     json: Json = False,
 ) -> int:
     """Search several tasks under one budget of time; also `evolve --night FILE...`. Exit 1 when nothing is verified."""
+    from kernellab.evolve.begin import start
     from kernellab.evolve.night import Night, knobs_of_a_night, page
     from kernellab.evolve.records import SearchRequest
-    from kernellab.evolve.run import start
 
     options = knobs_of_a_night(SearchOptions(dsl=dsl)).model_dump(exclude_unset=True)
     runs = [start(task, SearchRequest(**options, cluster=cluster)) for task in tasks]
@@ -156,7 +156,7 @@ def night(
 @run_app.command("list")
 def list_(json: Json = False) -> int:
     """The workspace's runs, oldest first. Exit 1 when there is none."""
-    from kernellab.evolve.run import readable
+    from kernellab.evolve.begin import readable
     from kernellab.evolve.summary import line
 
     runs, faults = readable()
@@ -173,7 +173,7 @@ def list_(json: Json = False) -> int:
 @run_app.command("status")
 def status(run: RunId, json: Json = False) -> int:
     """A run's progress and its best kernel. Exit 0 when it has a verified kernel."""
-    from kernellab.evolve.run import open_run
+    from kernellab.evolve.begin import open_run
 
     return _shown(open_run(run), json)
 
@@ -181,7 +181,7 @@ def status(run: RunId, json: Json = False) -> int:
 @run_app.command("attach")
 def attach(run: RunId, json: Json = False) -> int:
     """Watch a run that another process works on, until it ends; Ctrl-C leaves it running."""
-    from kernellab.evolve.run import open_run
+    from kernellab.evolve.begin import open_run
 
     return _watched(open_run(run), None, json)
 
@@ -294,8 +294,8 @@ def report(
     run: RunId, html: Annotated[Path, typer.Option(help="The file.")] = Path("run.html"), json: Json = False
 ) -> int:  # fmt: skip
     """A read-only HTML page of a run: its progress, lineage, candidates and words."""
+    from kernellab.evolve.begin import open_run
     from kernellab.evolve.report import page
-    from kernellab.evolve.run import open_run
 
     opened = open_run(run)
     written(html, page(opened.id, opened.state))
@@ -320,9 +320,9 @@ def lab(
     json: Json = False,
 ) -> int:
     """Replay search policies on recorded spaces of kernels: what each finds, after how many evaluations."""
+    from kernellab.evolve.knobs import make_knobs
     from kernellab.evolve.lab.curves import CONTENDERS, USUAL, band, standing, table
     from kernellab.evolve.lab.view import page
-    from kernellab.evolve.run import make_knobs
 
     knobs = make_knobs(USUAL, {
         "rounds": rounds, "parallel": parallel, "islands": islands, "elites": elites, "migrate_every": migrate_every,
@@ -350,7 +350,7 @@ def _check_going_on(context: typer.Context, run: str) -> None:
 
 def _steered(name: str, json: bool, act: Callable[[Run], None]) -> int:
     """Does ``act`` to the run of that name, and says where the run stands then."""
-    from kernellab.evolve.run import open_run
+    from kernellab.evolve.begin import open_run
 
     run = open_run(name)
     act(run)

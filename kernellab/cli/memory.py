@@ -285,7 +285,7 @@ def _open(uri: str) -> Memory:
 
 def _taken(memory: Memory, names: list[str]) -> Iterator[tuple[str, int]]:
     """Each name with how many of its kernels were new; a task's name is its session's before it is its search's."""
-    from kernellab.evolve.run import is_run, open_run, runs
+    from kernellab.evolve.begin import is_run, open_run, runs
     from kernellab.session import open_session, sessions
     from kernellab.session.memory_export import offer
 

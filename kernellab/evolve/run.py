@@ -1,60 +1,46 @@
-"""A search: begin it, watch it, steer it, and take its best; from any process of the workspace."""
+"""A search of a workspace, from any of its processes: watch it, work on it, steer it, and take its best.
+
+A run is a stream of events in the workspace's journal. The process that holds the stream's lease works on it, in a
+background thread (:mod:`kernellab.evolve.scheduler`); every other process reads the events, and sends a person's actions
+as wishes, which the working process turns into events.
+"""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.content import find_workspace, installed
-from kernellab.designer.eager import as_asked
-from kernellab.dsls import get_adapter
-from kernellab.dsls.machine import detect_target
-from kernellab.errors import EvolveError, JournalError, KernellabError, SketchError, counted
-from kernellab.evolve import steer
-from kernellab.evolve import stream as streams
-from kernellab.evolve.analyst.models import analyst
-from kernellab.evolve.cluster import workers_for
+from kernellab.errors import EvolveError, KernellabError, SketchError, counted
+from kernellab.evolve.assembly import assembled
 from kernellab.evolve.jobs import found as find_target
 from kernellab.evolve.jobs import job_of, load, source_of
-from kernellab.evolve.novelty import Novelty
-from kernellab.evolve.policies import POLICIES
-from kernellab.evolve.records import RULES, Action, Begun, Proposal, SearchRequest, Status, Steered
+from kernellab.evolve.knobs import make_knobs
+from kernellab.evolve.records import RULES, Action, Begun, Proposal, Status, Steered
 from kernellab.evolve.report import part
 from kernellab.evolve.scheduler import Scheduler
-from kernellab.evolve.state import RunState, fold
-from kernellab.evolve.stream import Stream
+from kernellab.evolve.state import RunState
+from kernellab.evolve.stream import Stream, wish_events_at_rest
 from kernellab.evolve.summary import summary, words
-from kernellab.evolve.vary import memory, models, rules
-from kernellab.evolve.vary.asking import Asking
-from kernellab.evolve.vary.mix import Mix
-from kernellab.evolve.vary.models import ModelOperator, Models
+from kernellab.evolve.vary import memory
 from kernellab.export import VerifiedKernel
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, place_named
-from kernellab.models import Budget
-from kernellab.options import build, signature_of
-from kernellab.options.file import FILE, choose, read_table
 from kernellab.options.memory import memory_defaults
 from kernellab.options.search import CHANGEABLE, Knobs
 from kernellab.records import Author, Candidate, Role, Source, Verdict
-from kernellab.session.config import check_model, model_settings
-from kernellab.session.start import design, task_text
+from kernellab.session.config import check_model
+from kernellab.session.start import design
 from kernellab.sketch.check import check
-from kernellab.task import load_task
-from kernellab.verifier.protocol.option_words import fidelity
-from kernellab.verifier.remote import SSH, target_at
+from kernellab.verifier.remote import SSH
 
 if TYPE_CHECKING:
     from kernellab.session.session import Session
     from kernellab.target import Target
-    from kernellab.task import Task
 
 log = logging.getLogger("kernellab.evolve")
 
@@ -63,7 +49,7 @@ _LOOK = 0.3
 #: Seconds that the workers of an ended run may take to close.
 _CLOSING = 30.0
 #: Maximum number of an injected sketch's errors that are reported.
-_TOLD = 5
+_REPORTED = 5
 
 
 class Run:
@@ -88,7 +74,9 @@ class Run:
                 "Leave out --cluster, or begin another run there.",
             )
         self._thread: threading.Thread | None = None
+        #: Wakes the scheduler of this process when a wish was sent.
         self._nudge = threading.Event()
+        #: Why this process had to leave the run; "" if it did not.
         self._lost = ""
         self._watchers: list[Callable[[], None]] = []
 
@@ -126,12 +114,8 @@ class Run:
 
     def candidate(self, number: int) -> Candidate:
         """Return a candidate's sketch and kernel. Raises EvolveError if it is unknown; SketchError, LoweringError."""
-        proposal = self.state.proposals.get(number)
-        if proposal is None:
-            raise EvolveError(
-                f"There is no candidate {number} in the run {self.id}.", _numbered(len(self.state.proposals))
-            )
-        begun = self.state.begun
+        self._check_candidate(number)
+        proposal, begun = self.state.proposals[number], self.state.begun
         task, target = load(begun), find_target(begun)
         parent = f"p{proposal.parents[0]}" if proposal.parents else None
         return Candidate(
@@ -206,11 +190,11 @@ class Run:
                 if self.state.status is Status.RUNNING and self.state.evaluations:
                     # it was cut off: the time since then does not count as work
                     self._stream.append([Steered(action=Action.RESUME)])
-                scheduler = self._scheduler()
+                scheduler = assembled(self._stream, self.workspace, self._cluster, self._changed, self._nudge)
             except BaseException:
                 self._stream.release()
                 raise
-            self._lost = ""
+            self._state, self._lost = scheduler.state, ""
             self._thread = threading.Thread(target=self._run, args=(scheduler,), name="kernellab-evolve", daemon=True)
             self._thread.start()
         return self
@@ -239,8 +223,7 @@ class Run:
             self._lost = error.message
         finally:
             self._stream.release()
-            for changed in self._watchers:
-                changed()
+            self._changed()
 
     def offers(self) -> bool:
         """Whether the run has ended with something to remember, and ``[memory]`` says to ask."""
@@ -265,33 +248,6 @@ class Run:
         with suppress(KernellabError):
             if memory_name != OFF and state.status is Status.FINISHED and memory.wants_all(self.workspace):
                 self.remember()
-
-    def _scheduler(self) -> Scheduler:
-        state = self._state = fold(self._stream.read())
-        begun, knobs = state.begun, state.knobs
-        task, target = load(begun), find_target(begun)
-        budget = Budget.parse(knobs.budget)
-        _charge(budget, state, target.chip.kind == "gpu")
-        asking = Asking()
-        settings = model_settings(self.workspace)
-        models_by_spec = Models(
-            ModelOperator(
-                "", task, target, settings, budget, begun.allow_library, asking.cancel, self.workspace, self.id,
-                memory=begun.memory != OFF, told=asking.told,
-            )
-        )  # fmt: skip
-        mix = Mix(
-            task, target, models_by_spec, begun.allow_library,
-            remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),
-        )  # fmt: skip
-        on_gpu = target.chip.kind == "gpu"
-        workers = workers_for(self._cluster, target, knobs.size)
-        scheduler = Scheduler(
-            self._stream, state, mix, workers, budget, Novelty(target).look, changed=self._changed, nudge=self._nudge,
-            on_gpu=on_gpu, asking=asking,
-        )  # fmt: skip
-        scheduler.analyse = analyst(models_by_spec, lambda exchange: scheduler.record(None, exchange))
-        return scheduler
 
     def _changed(self) -> None:
         for changed in self._watchers:
@@ -402,7 +358,7 @@ class Run:
     def _at_rest(self, wish: Steered) -> bool:
         """Apply a wish at once if no process works on the run. Return whether it was applied."""
         with self._lock:
-            if self.works_here or not (events := steer.at_rest(self.state, wish)):
+            if self.works_here or not (events := wish_events_at_rest(self.state, wish)):
                 return False
             try:
                 self._stream.acquire()
@@ -424,12 +380,14 @@ class Run:
     def _check_candidate(self, number: int) -> None:
         if number not in self.state.proposals:
             raise EvolveError(
-                f"There is no candidate {number} in the run {self.id}.", _numbered(len(self.state.proposals))
+                f"There is no candidate {number} in the run {self.id}.", _valid_numbers(len(self.state.proposals))
             )
 
     def _check_island(self, island: int) -> None:
         if island not in self.state.islands:
-            raise EvolveError(f"There is no island {island} in the run {self.id}.", _numbered(len(self.state.islands)))
+            raise EvolveError(
+                f"There is no island {island} in the run {self.id}.", _valid_numbers(len(self.state.islands))
+            )
 
 
 def _check_sketch(text: str, target: Target) -> None:
@@ -437,147 +395,11 @@ def _check_sketch(text: str, target: Target) -> None:
     result = check(text, chip=target.chip)
     if result.errors:
         messages = list(dict.fromkeys(f"Line {d.line}: {d.message} {d.remedy}".strip() for d in result.errors))
-        more = [f"{counted(len(messages) - _TOLD, 'more error')}."] if len(messages) > _TOLD else []
-        raise SketchError(" ".join([*messages[:_TOLD], *more]), "Nothing was injected.", result.diagnostics)
+        more = [f"{counted(len(messages) - _REPORTED, 'more error')}."] if len(messages) > _REPORTED else []
+        raise SketchError(" ".join([*messages[:_REPORTED], *more]), "Nothing was injected.", result.diagnostics)
 
 
-def evolve(task: str | Path | Task, dsl: str = "cpp", *, wait: bool = False, **asked: Any) -> Run:
-    """Search for faster kernels of ``task`` in the background (paper, Algorithm 3).
-
-    The other arguments are the fields of :class:`kernellab.evolve.records.SearchRequest`: the knobs, the start, and the
-    place of the search. Omitted ones come from ``kernellab.toml``, then from the defaults.
-
-    Raises:
-        TaskError, TargetError, EvolveError, SessionError: the call is invalid.
-        KernellabError: ``precision`` is neither "strict" nor "framework".
-    """
-    run = begin(task, dsl, **asked).work()
-    return run.wait() if wait else run
-
-
-evolve.__signature__ = signature_of(  # type: ignore[attr-defined]
-    SearchRequest, "str | Path | Task", Run, [inspect.Parameter("wait", inspect.Parameter.KEYWORD_ONLY, default=False)]
-)
-
-
-def begin(task: str | Path | Task, dsl: str = "cpp", **asked: Any) -> Run:
-    """Like :func:`evolve`, but the caller starts the work with :meth:`Run.work`."""
-    if unknown := sorted(set(asked) - set(SearchRequest.model_fields)):
-        raise EvolveError(f"A search has no knob {unknown[0]!r}.", choose(unknown[0], SearchRequest.model_fields))
-    values = {name: value for name, value in asked.items() if value is not None}
-    return start(task, build(SearchRequest, {"dsl": dsl, **values}, EvolveError, "knob"))
-
-
-def start(task: str | Path | Task, request: SearchRequest) -> Run:
-    """Begin a run of a request; it waits for :meth:`Run.work`. Raises like :func:`evolve`."""
-    return recorded(planned(task, request), request)
-
-
-def recorded(begun: Begun, request: SearchRequest) -> Run:
-    """Write the run planned by :func:`planned` to its journal and return it."""
-    place = _place(request)
-    run = f"{begun.name}-{uuid.uuid4().hex[:8]}"
-    stream = Stream(place, run)
-    stream.acquire()
-    stream.append([begun])
-    stream.release()
-    stream.close()
-    return Run(place, run, request.cluster)
-
-
-def _place(request: SearchRequest) -> Path:
-    return Path(request.workspace) if request.workspace is not None else find_workspace()
-
-
-def planned(task: str | Path | Task, request: SearchRequest) -> Begun:
-    """Return what :func:`start` would begin with; nothing is written. Raises like :func:`evolve`."""
-    place = _place(request)
-    text, name, _ = task_text(task, request.name)
-    request = request.filled(read_table(place / FILE, "evolve", Knobs, EvolveError))
-    knobs = _checked(request.knobs)
-    remote = target_at(request.cluster, request.dsl, request.chip) if request.cluster.startswith(SSH) else None
-    readiness = get_adapter(request.dsl).readiness()
-    if not (readiness.ready or remote):
-        raise EvolveError(readiness.reason, readiness.remedy)
-    for spec in filter(None, (request.model, *knobs.shares)):
-        check_model(Role.DESIGNER, spec, place, knobs.budget)
-    template_proposal = Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN)
-    session_fields = {} if request.author is Author.HUMAN else {"operator": "session", "author": request.author}
-    initial = [
-        *(template_proposal.model_copy(update={"sketch": sketch, **session_fields}) for sketch in request.sketches),
-        *(template_proposal.model_copy(update={"source": source}) for source in request.sources),
-    ]
-    precision = fidelity(request.precision)
-    checked_task = as_asked(load_task(text, name), precision, remote or detect_target(request.dsl, request.chip))
-    return Begun(
-        name=name, text=text, dsl=request.dsl, chip=request.chip, target=remote, knobs=knobs, model=request.model,
-        allow_library=request.allow_library, precision=precision, rounded=tuple(sorted(checked_task.rounded)),
-        given=tuple(initial), memory=request.memory if request.memory is not None else memory_defaults(place).use,
-        version=installed(),
-    )  # fmt: skip
-
-
-def open_run(run: str, workspace: str | Path | None = None, cluster: str = "") -> Run:
-    """Open a run by its id, or the newest of that task's name. Raises EvolveError if there is none."""
-    place = Path(workspace) if workspace is not None else find_workspace()
-    run_ids = streams.names(place)
-    run_id = _newest(run, run_ids)
-    if run_id is None:
-        remedy = f"There is {', '.join(run_ids[-8:])}." if run_ids else "Begin one with `kernellab evolve TASK`."
-        raise EvolveError(f"There is no run {run!r} in this workspace.", remedy)
-    return Run(place, run_id, cluster)
-
-
-def is_run(name: str, workspace: str | Path | None = None) -> bool:
-    """Whether it is a run's id, or the name of a task that was searched."""
-    return _newest(name, runs(workspace)) is not None
-
-
-def _newest(name: str, known: Sequence[str]) -> str | None:
-    return name if name in known else next((n for n in reversed(known) if n.rpartition("-")[0] == name), None)
-
-
-def runs(workspace: str | Path | None = None) -> list[str]:
-    """The ids of the workspace's runs, oldest first."""
-    return streams.names(Path(workspace) if workspace is not None else find_workspace())
-
-
-def readable(last: int = 0, workspace: str | Path | None = None) -> tuple[list[Run], dict[str, str]]:
-    """The workspace's runs (the ``last`` ones, or all), oldest first; and the errors of unreadable ones, by id."""
-    readable_runs, faults = [], {}
-    for name in runs(workspace)[-last:]:
-        try:
-            readable_runs.append(open_run(name, workspace))
-        except JournalError as error:
-            faults[name] = str(error)
-    return readable_runs, faults
-
-
-def make_knobs(usual: Knobs, changed: Mapping[str, Any]) -> Knobs:
-    """Raise EvolveError for an unknown knob or an invalid value, and KernellabError for an invalid budget."""
-    if unknown := sorted(set(changed) - set(Knobs.model_fields)):
-        raise EvolveError(f"A search has no knob {unknown[0]!r}.", choose(unknown[0], Knobs.model_fields))
-    return _checked(build(Knobs, {**usual.model_dump(), **changed}, EvolveError, "knob"))
-
-
-def _checked(knobs: Knobs) -> Knobs:
-    """Check the knobs' names and return the knobs. Raises like :func:`make_knobs`."""
-    _check_operators(knobs.operators)
-    if knobs.select not in POLICIES:
-        raise EvolveError(f"There is no policy {knobs.select!r}.", choose(knobs.select, POLICIES))
-    Budget.parse(knobs.budget)
-    return knobs
-
-
-def _check_operators(named: Sequence[str]) -> None:
-    """Raise EvolveError for a name that is neither an operator nor a kind; models' names are not known in advance."""
-    names = list(dict.fromkeys([rules.KIND, models.KIND, *rules.operators()]))
-    unknown = [name for name in named if name not in names and not name.startswith(("model", "agent:", "replay:"))]
-    if unknown:
-        raise EvolveError(f"There is no operator {unknown[0]!r}.", f"Name some of {', '.join(names)}.")
-
-
-def _numbered(count: int) -> str:
+def _valid_numbers(count: int) -> str:
     """The valid numbers, in a sentence."""
     return f"Choose one of 0 to {count - 1}." if count > 1 else "There is only 0." if count else "It has none yet."
 
@@ -585,12 +407,6 @@ def _numbered(count: int) -> str:
 def _judge_of(begun: Begun) -> str:
     """The other machine whose judge measures, as ssh://HOST; "" if there is none."""
     return begun.target.host if begun.target else ""
-
-
-def _charge(budget: Budget, state: RunState, on_gpu: bool) -> None:
-    """Charge the budget for what an earlier process has spent on the run."""
-    seconds_worked = max(0.0, state.latest - state.begun.time) if state.evaluations else 0.0
-    budget.spend(state.usage, gpu_s=state.device_seconds if on_gpu else 0.0, seconds=seconds_worked)
 
 
 def _options(begun: Begun) -> dict[str, Any]:

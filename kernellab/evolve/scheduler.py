@@ -20,10 +20,9 @@ from random import Random
 from typing import Any, Protocol
 
 from kernellab.errors import EvolveError, KernellabError, WorkersLost
-from kernellab.evolve import steer, stop
+from kernellab.evolve import stop
 from kernellab.evolve.analyst import plan, suggestion
 from kernellab.evolve.jobs import Job, Ranked, job_of
-from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import POLICIES, Request
 from kernellab.evolve.promote import OutOfTime, Promotion
 from kernellab.evolve.records import (
@@ -46,8 +45,10 @@ from kernellab.evolve.records import (
     Worked,
 )
 from kernellab.evolve.state import RunState, same_code
+from kernellab.evolve.stream import wish_events
 from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Made
+from kernellab.evolve.vary.novelty import Look
 from kernellab.models import Budget
 from kernellab.models.budget import TIME_LIMITS
 from kernellab.models.exchanges import Exchange
@@ -433,7 +434,7 @@ class Scheduler:
             # wishes that an earlier process carried out are in the state; a later version's wish is for that version
             if wish is None or wish.time in self.state.heard:
                 continue
-            events = steer.events(self.state, wish)
+            events = wish_events(self.state, wish)
             self._write(*events)
             self.budget.limits = Budget.parse(self.state.knobs.budget).limits
             for event in events:

@@ -16,8 +16,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernellab.errors import EvolveError, JournalError
-from kernellab.evolve.records import EVENT, Evaluated, Event, Migrated, Proposed, Remeasured, Steered, Unknown
-from kernellab.evolve.state import RunState, fold
+from kernellab.evolve.records import (
+    EVENT,
+    Action,
+    Ended,
+    Evaluated,
+    Event,
+    Migrated,
+    Proposed,
+    Remeasured,
+    Status,
+    Steered,
+    Unknown,
+)
+from kernellab.evolve.state import STOPPED, RunState, fold
 from kernellab.journal import JournalFile
 
 PREFIX = "run:"
@@ -144,3 +156,24 @@ def _wish(line: str) -> Steered | None:
         return Steered.model_validate_json(line)
     except ValidationError:
         return None
+
+
+# -- what a wish becomes: events, written by the process that runs the search, or by any process if none does ---------
+
+
+def wish_events(state: RunState, wish: Steered) -> list[Event]:
+    """Return events to write at once, so that a kill leaves all of a wish or nothing."""
+    if wish.action is Action.INJECT and wish.proposal is not None:
+        number = len(state.proposals)
+        proposal = wish.proposal.model_copy(update={"number": number, "round": state.round})
+        return [wish.model_copy(update={"number": number}), Proposed(proposals=(proposal,))]
+    return [wish]
+
+
+def wish_events_at_rest(state: RunState, wish: Steered) -> list[Event]:
+    """Return the events if no process runs the search: a stop ends it. Empty for a sketch before the seeds are made: it
+    waits for the process that makes them."""
+    if wish.action is Action.INJECT and not state.proposals:
+        return []
+    ended = [Ended(status=Status.STOPPED, reason=wish.text or STOPPED)] if wish.action is Action.STOP else []
+    return [*wish_events(state, wish), *ended]

@@ -152,7 +152,7 @@ def _put(run: Run, sketch: str, known: set[int]) -> list[int]:
 
 
 def _run(context: Context, name: str) -> Run:
-    from kernellab.evolve.run import open_run
+    from kernellab.evolve.begin import open_run
 
     if context.bound is not None and context.bound.name not in (name, name.rpartition("-")[0]):
         raise ToolError(f"{name!r} is no search of this turn's task.", f"The task's name is {context.bound.name}.")

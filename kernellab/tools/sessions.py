@@ -42,7 +42,7 @@ class SessionsResult(Result):
 @tool()
 def list_sessions(context: Context, request: Nothing) -> SessionsResult:
     """List the workspace's design sessions and searches, oldest first."""
-    from kernellab.evolve.run import runs
+    from kernellab.evolve.begin import runs
     from kernellab.session import sessions
 
     found, searches = sessions(context.workspace), runs(context.workspace)

@@ -42,12 +42,13 @@ from pydantic import Field
 from kernellab.bench.suites import load_suite
 from kernellab.dsls.machine import detect_target, gpu_products
 from kernellab.errors import EvolveError, KernellabError
+from kernellab.evolve.begin import begin, open_run
 from kernellab.evolve.jobs import Ranked
-from kernellab.evolve.judges import LocalJudge, local_judges
 from kernellab.evolve.records import Step
-from kernellab.evolve.run import Run, begin, open_run
+from kernellab.evolve.run import Run
 from kernellab.evolve.state import RunState
 from kernellab.evolve.summary import summary
+from kernellab.evolve.workers.judges import LocalJudge, local_judges
 from kernellab.memory.recall import OFF
 from kernellab.records import Record, Source
 from kernellab.session.engine.engine import engine

@@ -28,10 +28,10 @@ from importlib import import_module
 from pathlib import Path
 
 from kernellab.errors import EvolveError
-from kernellab.evolve.cluster import DEVICE
 from kernellab.evolve.records import Evaluated
 from kernellab.evolve.run import Run
 from kernellab.evolve.stream import Stream
+from kernellab.evolve.workers.cluster import DEVICE
 from tests.evolve.runs import evaluated, modelled
 
 _WORK = """

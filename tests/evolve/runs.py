@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernellab.conditions import Condition
+from kernellab.evolve.begin import begin
 from kernellab.evolve.records import (
     Begun,
     Evaluated,
@@ -18,7 +19,7 @@ from kernellab.evolve.records import (
     Step,
     Verified,
 )
-from kernellab.evolve.run import Run, begin
+from kernellab.evolve.run import Run
 from kernellab.evolve.state import RunState, fold
 from kernellab.options.search import Knobs
 from kernellab.records import Comparison, Stage, Timing, Verdict

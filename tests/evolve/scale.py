@@ -24,14 +24,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
+from kernellab.evolve.begin import begin, open_run
 from kernellab.evolve.jobs import Job, Ranked
-from kernellab.evolve.novelty import Look
 from kernellab.evolve.records import Begun, Evaluated, Evaluation, Proposal, Proposed, Spent, Step
-from kernellab.evolve.run import begin, open_run
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.vary.mix import Made
+from kernellab.evolve.vary.novelty import Look
 from kernellab.models import Budget
 from kernellab.options.search import Knobs
 from kernellab.records import Verdict

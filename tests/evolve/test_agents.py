@@ -17,9 +17,9 @@ import pytest
 from kernellab.cli import main
 from kernellab.errors import EvolveError, SessionError
 from kernellab.evolve import evolve
+from kernellab.evolve.begin import open_run
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Exchanged, Plan, RoundEnded
-from kernellab.evolve.run import open_run
 from kernellab.evolve.summary import summary, words
 from kernellab.evolve.vary.bandit import arms, order
 from kernellab.evolve.vary.prompt_variants import LINEAGE

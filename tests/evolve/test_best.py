@@ -143,7 +143,7 @@ class Noisy:
 def noisy(folder: Path, judge: Noisy, seed: int) -> RunState:
     """A whole search of real candidates by a clock that errs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernellab.evolve.cluster.local_judges", lambda target: [judge])
+        patch.setattr("kernellab.evolve.workers.cluster.local_judges", lambda target: [judge])
         return modelled(folder, score="rank", seed=seed).work().wait().state
 
 

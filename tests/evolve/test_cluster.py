@@ -17,11 +17,13 @@ import psutil
 import pytest
 
 from kernellab.errors import EvolveError
-from kernellab.evolve import cluster, jobs
-from kernellab.evolve.cluster import DEVICE, DaskWorkers
+from kernellab.evolve import jobs
+from kernellab.evolve.begin import open_run
 from kernellab.evolve.jobs import Job, Prepared
 from kernellab.evolve.records import Evaluation, Status, Step
-from kernellab.evolve.run import Run, open_run
+from kernellab.evolve.run import Run
+from kernellab.evolve.workers import cluster
+from kernellab.evolve.workers.cluster import DEVICE, DaskWorkers
 from tests.evolve.runs import TASK, evaluated, modelled
 
 pytest.importorskip("distributed")

@@ -7,7 +7,7 @@ from pathlib import Path
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.dsls.machine import detect_target
-from kernellab.evolve.run import begin
+from kernellab.evolve.begin import begin
 from kernellab.evolve.vary.composed import composed
 from kernellab.evolve.vary.rules import operators
 from kernellab.records import GateState

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from kernellab.errors import TargetError, VerifierError
-from kernellab.evolve import judges as judging
 from kernellab.evolve import scheduler
+from kernellab.evolve.begin import begin
 from kernellab.evolve.jobs import Job, Ranked, job_of
-from kernellab.evolve.judges import LocalJudge, LocalWorkers, local_judges
 from kernellab.evolve.records import Begun, Status
-from kernellab.evolve.run import begin
+from kernellab.evolve.workers import judges as judging
+from kernellab.evolve.workers.judges import LocalJudge, LocalWorkers, local_judges
 from kernellab.records import Source, Verdict
 from kernellab.session.engine.engine import engine
 from kernellab.target import Backend, Chip, Target
@@ -72,7 +72,7 @@ def test_a_judge_that_cannot_start_leaves_its_work_to_the_others(tmp_path: Path)
 def test_a_cpu_has_one_judge_and_a_gpu_as_many_as_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, cpu = (Target("triton", backend, Chip("a chip", "gpu", 4)) for backend in (Backend.CUDA, Backend.CPU))
     for cores, judges in ((2, 1), (6, 2), (12, 4), (64, 4)):
-        monkeypatch.setattr("kernellab.evolve.judges.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("kernellab.evolve.workers.judges.usable_cores", lambda cores=cores: cores)
         assert (len(local_judges(gpu)), len(local_judges(cpu))) == (judges, 1)
 
 
@@ -138,7 +138,7 @@ def test_the_time_ends_a_search_whose_judge_hangs(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(judging, "GRACE", 0.2)
     monkeypatch.setattr(scheduler, "_LAST", 2.0)
     judge = Hanging(quick)
-    monkeypatch.setattr("kernellab.evolve.run.workers_for", lambda *_: LocalWorkers([judge], 4))
+    monkeypatch.setattr("kernellab.evolve.assembly.workers_for", lambda *_: LocalWorkers([judge], 4))
     run = begin(TASK, "cpp", name="soft", workspace=tmp_path, budget="minutes=0.1").work()
     run.wait(60)
     assert run.state.status is Status.FINISHED

@@ -19,7 +19,6 @@ from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.analyst.rules import Row, plan, splits, tree
 from kernellab.evolve.estimate import estimate
 from kernellab.evolve.jobs import FIRST, Job, Ranked
-from kernellab.evolve.novelty import Look, Novelty
 from kernellab.evolve.policies import Request
 from kernellab.evolve.promote import OutOfTime, Promotion, pooled
 from kernellab.evolve.records import (
@@ -42,6 +41,7 @@ from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import bandit
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator
+from kernellab.evolve.vary.novelty import Look, Novelty
 from kernellab.models import Budget
 from kernellab.models.exchanges import Exchange, Usage
 from kernellab.models.settings import ModelSettings

@@ -15,13 +15,14 @@ import pytest
 from kernellab.cli import main
 from kernellab.errors import DesignError, EvolveError, JournalError, KernellabError, SketchError
 from kernellab.evolve import jobs
+from kernellab.evolve.begin import begin, open_run, planned, runs
 from kernellab.evolve.jobs import Cascade, Job, evaluate
-from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.records import Action, Evaluated, Proposed, SearchRequest, Status, Steered, Step
 from kernellab.evolve.report import page
-from kernellab.evolve.run import Run, begin, open_run, planned, runs
+from kernellab.evolve.run import Run
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
+from kernellab.evolve.workers.judges import LocalJudge
 from kernellab.lowering.embedded_sketch import code_digest
 from kernellab.records import Author, Source, Stage, Trust, Verdict
 from tests.evolve.runs import TASK, evaluated, modelled
@@ -241,7 +242,7 @@ def test_another_process_that_works_on_a_run_is_named(tmp_path: Path) -> None:
 
 _WORK = """
 import sys
-from kernellab.evolve.run import open_run
+from kernellab.evolve.begin import open_run
 open_run(sys.argv[1], sys.argv[2]).work().wait()
 """
 

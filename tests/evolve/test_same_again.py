@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kernellab.dsls.machine import detect_target
-from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.records import Begun, Evaluated, Evaluation, Event, Proposal, Proposed, Spent, Step
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.vary import bandit
+from kernellab.evolve.vary.novelty import Novelty
 from kernellab.models import Budget
 from kernellab.options.search import Knobs
 from tests.evolve.runs import TASK

@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 
 from kernellab.dsls.machine import gpu_products
+from kernellab.evolve.begin import begin
 from kernellab.evolve.records import Evaluated, Step
-from kernellab.evolve.run import begin
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary
 

@@ -16,8 +16,8 @@ from typer.models import OptionInfo
 
 from kernellab.cli import app
 from kernellab.errors import EvolveError, KernellabError, ModelError, SessionError
+from kernellab.evolve.begin import begin
 from kernellab.evolve.policies import POLICIES
-from kernellab.evolve.run import begin
 from kernellab.models import ModelSettings
 from kernellab.notebook.magics.config import KernelLab
 from kernellab.notebook.magics.table import parsers
@@ -56,7 +56,7 @@ stop.RULES += (most,)
 
 import typer
 from kernellab.cli import app, main
-from kernellab.evolve.run import begin
+from kernellab.evolve.begin import begin
 from kernellab.notebook.magics.table import parsers
 from kernellab.notebook.monitor.head import knobs_of
 

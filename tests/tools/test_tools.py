@@ -27,7 +27,7 @@ from kernellab.conditions import Mark
 from kernellab.dsls.machine import detect_target
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import KernellabError
-from kernellab.evolve.run import begin
+from kernellab.evolve.begin import begin
 from kernellab.knowledge.loader import Knowledge
 from kernellab.lowering import lower
 from kernellab.memory.memory import Memory

@@ -15,7 +15,7 @@ import pytest
 
 from kernellab.dsls.machine import named_chip
 from kernellab.errors import VerifierError
-from kernellab.evolve.judges import LocalJudge
+from kernellab.evolve.workers.judges import LocalJudge
 from kernellab.records import Source, Trust
 from kernellab.sandbox import folders, sandbox_level
 from kernellab.session.engine.engine import engine

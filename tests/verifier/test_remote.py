@@ -19,8 +19,8 @@ import pytest
 
 from kernellab.conditions import JudgedOn, of
 from kernellab.errors import EvolveError, TargetError, VerifierError
+from kernellab.evolve.begin import begin, open_run
 from kernellab.evolve.jobs import found as find_target
-from kernellab.evolve.run import begin, open_run
 from kernellab.records import Source, Verdict
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions, remote

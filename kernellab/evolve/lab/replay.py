@@ -16,13 +16,13 @@ from random import Random
 from kernellab.evolve.analyst import preferred
 from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.lab.pool import Point, Pool, load
-from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Begun, Evaluation, Event, Plan, Proposal, Score, Spent, Steered, Step
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.vary import rules
 from kernellab.evolve.vary.mix import Made, Mix
+from kernellab.evolve.vary.novelty import Look
 from kernellab.evolve.vary.rules import Variation
 from kernellab.models import Budget
 from kernellab.options.search import Knobs

@@ -93,9 +93,9 @@ class EvolveMagics(KernelMagic):
 
     def _begin(self, args: argparse.Namespace, cell: str | None) -> None:
         # before the search starts: its threads import torch at once, and would keep the view waiting
+        from kernellab.evolve.begin import planned, readable, start
         from kernellab.evolve.estimate import estimate
         from kernellab.evolve.records import SearchRequest
-        from kernellab.evolve.run import planned, readable, start
         from kernellab.notebook.monitor import monitor  # noqa: F401
         from kernellab.notebook.monitor.registry import show
 
@@ -153,7 +153,7 @@ def _usual_dsl() -> str:
 
 
 def _list() -> Shown:
-    from kernellab.evolve.run import readable
+    from kernellab.evolve.begin import readable
     from kernellab.evolve.summary import line
     from kernellab.notebook.saved.receipt import plain
 

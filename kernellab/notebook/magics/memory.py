@@ -83,7 +83,7 @@ def _search(magic: MemoryMagics, args: argparse.Namespace) -> None:
 
 def _add(magic: MemoryMagics, args: argparse.Namespace) -> None:
     from kernellab.evolve import Run
-    from kernellab.evolve.run import is_run, open_run
+    from kernellab.evolve.begin import is_run, open_run
 
     name = args.what[0] if args.what else None
     held = magic.namespace.get(name) if name else None

@@ -26,8 +26,8 @@ from kernellab.dsls.machine import gpu_products
 from kernellab.errors import EvolveError, TargetError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Prepared, Ranked
-from kernellab.evolve.judges import LocalJudge, LocalWorkers, local_judges
 from kernellab.evolve.records import Begun, Evaluation, Step
+from kernellab.evolve.workers.judges import LocalJudge, LocalWorkers, local_judges
 from kernellab.records import Verdict
 from kernellab.target import Target
 from kernellab.verifier.judge import turns
