@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernellab.evolve.analyst.models import analyst
+from kernellab.evolve.fold import fold
 from kernellab.evolve.jobs import found as find_target
 from kernellab.evolve.jobs import load
 from kernellab.evolve.scheduler import Scheduler
-from kernellab.evolve.state import RunState, fold
+from kernellab.evolve.state import RunState
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.vary import memory
 from kernellab.evolve.vary.asking import Asking

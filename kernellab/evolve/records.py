@@ -1,6 +1,6 @@
 """The parts of a run, and the events that its stream stores.
 
-Every event is one immutable line; a run's state is a fold over them (:mod:`kernellab.evolve.state`). A proposal is a
+Every event is one immutable line; a run's state is a fold over them (:mod:`kernellab.evolve.fold`). A proposal is a
 candidate before its evaluation, an evaluation is its result. Times are milliseconds unless a name says otherwise; a
 speedup is the reference's time divided by the candidate's, measured in one run.
 """

@@ -1,8 +1,8 @@
 """A search of a workspace, from any of its processes: watch it, work on it, steer it, and take its best.
 
 A run is a stream of events in the workspace's journal. The process that holds the stream's lease works on it, in a
-background thread (:mod:`kernellab.evolve.scheduler`); every other process reads the events, and sends a person's actions
-as wishes, which the working process turns into events.
+background thread (:mod:`kernellab.evolve.scheduler`); every other process reads the events, and sends a person's
+actions as wishes, which the working process turns into events.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import EvolveError, KernellabError, SketchError, counted
 from kernellab.evolve.assembly import assembled
+from kernellab.evolve.fold import apply_event
 from kernellab.evolve.jobs import found as find_target
 from kernellab.evolve.jobs import job_of, load, source_of
 from kernellab.evolve.knobs import make_knobs
@@ -88,7 +89,7 @@ class Run:
         if not self.works_here:
             with self._lock:
                 for seq, event in self._stream.read(self._state.seq):
-                    self._state.take(seq, event)
+                    apply_event(self._state, seq, event)
         return self._state
 
     @property

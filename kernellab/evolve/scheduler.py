@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from kernellab.errors import EvolveError, KernellabError, WorkersLost
 from kernellab.evolve import stop
 from kernellab.evolve.analyst import plan, suggestion
+from kernellab.evolve.fold import apply_event, same_code
 from kernellab.evolve.jobs import Job, Ranked, job_of
 from kernellab.evolve.policies import POLICIES, Request
 from kernellab.evolve.promote import OutOfTime, Promotion
@@ -44,7 +45,7 @@ from kernellab.evolve.records import (
     Step,
     Worked,
 )
-from kernellab.evolve.state import RunState, same_code
+from kernellab.evolve.state import RunState
 from kernellab.evolve.stream import wish_events
 from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Made
@@ -457,7 +458,7 @@ class Scheduler:
     def _write(self, *events: Event) -> None:
         with self._writing:
             for seq, event in self.stream.append(events):
-                self.state.take(seq, event)
+                apply_event(self.state, seq, event)
         self.changed()
 
 

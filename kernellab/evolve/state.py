@@ -1,45 +1,34 @@
-"""A run's state: a fold over its events. Policies, the Analyst, stop rules and every front end read it."""
+"""A run's state, and the questions that policies, the Analyst, stop rules and every front end ask it.
+
+:mod:`kernellab.evolve.fold` makes it from the run's events, and alone changes it. Candidates are numbered in the order of
+their proposals; a candidate is alive while others may derive from it, and clean if its verdict counts nothing against it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kernellab.conditions import Condition, OwnShareUnseen, other_clock
+from kernellab.conditions import Condition
 from kernellab.conditions.code import NeverRan
-from kernellab.errors import JournalError
 from kernellab.evolve.records import (
     RULES,
-    Action,
     Begun,
-    Ended,
-    Evaluated,
     Evaluation,
-    Event,
-    Exchanged,
-    Migrated,
     Move,
     Paired,
     Plan,
     Proposal,
-    Proposed,
-    Remeasured,
     RoundEnded,
     Score,
     Status,
-    Steered,
     Step,
     Suggested,
-    Unknown,
-    Verified,
-    Worked,
-    who_varies,
 )
 from kernellab.models.exchanges import Usage
-from kernellab.models.ledger import added
 from kernellab.options.search import Knobs
 from kernellab.records import Verdict
 from kernellab.session.record.bounds import Bounds
@@ -63,6 +52,13 @@ class Tally:
     seconds: float = 0.0
 
 
+class Improvement(NamedTuple):
+    """The best changes to candidate ``number`` after this number of evaluations."""
+
+    evaluations: int
+    number: int
+
+
 @dataclass
 class RunState:
     """The state of a run, updated in place so that thousands of events fold quickly; read-only for others."""
@@ -72,33 +68,45 @@ class RunState:
     seq: int = 0
     status: Status = Status.RUNNING
     reason: str = ""
+    #: Kinds of events that this version cannot read.
+    unknown: set[str] = field(default_factory=set)
+
+    # candidates, by number
     proposals: dict[int, Proposal] = field(default_factory=dict)
     evaluations: dict[int, Evaluation] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+    scores: dict[int, Score] = field(default_factory=dict)
+    #: Those with a clean verdict; see :meth:`clean`.
+    clean_numbers: set[int] = field(default_factory=set)
+    #: Number of evaluations when each candidate was proposed: those with which it is compared.
+    known_at: dict[int, int] = field(default_factory=dict)
+    #: The first candidate of each content, and of each built code.
+    keys: dict[str, int] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
     #: The verdicts' facts about the task's bound, by chip.
     bounds: dict[str, Bounds] = field(default_factory=dict)
-    scores: dict[int, Score] = field(default_factory=dict)
-    #: The first candidate of each content.
-    keys: dict[str, int] = field(default_factory=dict)
+    #: The best verified candidate after each evaluation that changed it.
+    improvements: list[Improvement] = field(default_factory=list)
+    #: The last comparison of the best and the first design, timed in turn.
+    last_pairing: Paired | None = None
+
+    # islands and rounds
     #: Candidates by island, in order of arrival; a migrated copy is on two.
     islands: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     moves: list[Move] = field(default_factory=list)
+    rounds: list[RoundEnded] = field(default_factory=list)
+    #: Number of proposals of each round.
+    made: Counter[int] = field(default_factory=Counter)
+    #: Number of verdicts at each round's end, or of evaluations if only the model ranks.
+    counts_at_round_ends: list[int] = field(default_factory=list)
+
+    # people's actions
     protected: set[int] = field(default_factory=set)
     dropped: set[int] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)
-    rounds: list[RoundEnded] = field(default_factory=list)
-    #: Number of verdicts at each round's end, or of evaluations if only the model ranks.
-    _until: list[int] = field(default_factory=list)
-    #: The last comparison of the best and the first design, timed in turn.
-    _paired: Paired | None = None
-    tallies: dict[Step, Tally] = field(default_factory=lambda: {step: Tally() for step in Step})
-    #: People's text for later proposals.
+    #: Text for later proposals.
     scratchpad: str = ""
     direction: str = ""
-    #: Who varies a candidate now, and their last step.
-    doing: dict[str, str] = field(default_factory=dict)
-    #: Agents' requests with their answers, and notes about agents; each once.
-    notices: list[str] = field(default_factory=list)
     #: A direction that waits for a person's answer, and the number of rounds at the last suggestion.
     suggestion: Suggested | None = None
     suggested_at: int | None = None
@@ -107,26 +115,26 @@ class RunState:
     #: Times of the wishes that are events already, and why a person has stopped the run.
     heard: set[float] = field(default_factory=set)
     stopping: str = ""
-    #: Kinds of events that this version cannot read.
-    unknown: set[str] = field(default_factory=set)
+
+    # agents
+    #: Who varies a candidate now, and their last step.
+    doing: dict[str, str] = field(default_factory=dict)
+    #: Agents' requests with their answers, and notes about agents; each once.
+    notices: list[str] = field(default_factory=list)
+
+    # cost
+    tallies: dict[Step, Tally] = field(default_factory=lambda: {step: Tally() for step in Step})
     usage: Usage = Usage()
     exchanges: Counter[int | None] = field(default_factory=Counter)
     #: Time of the last event, and of the last one that was not a person's.
     latest: float = 0.0
-    _worked: float = 0.0
+    last_work: float = 0.0
     #: Seconds during which it was paused, or no process worked on it.
     idle: float = 0.0
-    #: The best verified candidate after each evaluation that changed it: (evaluations, number).
-    improvements: list[tuple[int, int]] = field(default_factory=list)
-    #: Number of proposals of each round, and the first candidate of each code.
-    made: Counter[int] = field(default_factory=Counter)
-    codes: dict[str, int] = field(default_factory=dict)
-    #: Number of evaluations when each candidate was proposed: those with which it is compared.
-    known_at: dict[int, int] = field(default_factory=dict)
-    #: Candidates with a clean verdict, and values cached since the last event.
-    _clean: set[int] = field(default_factory=set)
-    _orders: dict[int | None, list[int]] = field(default_factory=dict)
-    _found: dict[Callable[[RunState], Any], Any] = field(default_factory=dict)
+
+    # values that are cached between two events
+    _populations: dict[int | None, list[int]] = field(default_factory=dict)
+    _cached: dict[Callable[[RunState], Any], Any] = field(default_factory=dict)
 
     # -- candidates ----------------------------------------------------------------------------------------------------
 
@@ -155,7 +163,7 @@ class RunState:
     def clean(self, number: int) -> bool:
         """Whether it has a passed verdict without a flag about its own behaviour. Flags about the task or the machine
         do not count."""
-        return number in self._clean
+        return number in self.clean_numbers
 
     def trusted(self, number: int) -> bool:
         """Whether others may derive from it already. An external kernel needs a verdict first; a sketch is lowered by
@@ -177,10 +185,10 @@ class RunState:
 
     def population(self, island: int | None = None) -> list[int]:
         """The candidates of an island, or of all, that may have children, best first; cached between two events."""
-        ranking = self._orders.get(island)
+        ranking = self._populations.get(island)
         if ranking is None:
             members = self.evaluations if island is None else self.islands[island]
-            ranking = self._orders[island] = self.ordered(n for n in members if self.trusted(n))
+            ranking = self._populations[island] = self.ordered(n for n in members if self.trusted(n))
         return ranking
 
     def first(self) -> int | None:
@@ -202,13 +210,13 @@ class RunState:
 
     def once(self, find: Callable[[RunState], T]) -> T:
         """Return ``find(self)``, cached between two events."""
-        if find not in self._found:
-            self._found[find] = find(self)
-        value: T = self._found[find]
+        if find not in self._cached:
+            self._cached[find] = find(self)
+        value: T = self._cached[find]
         return value
 
     def _best(self) -> int | None:
-        leader, paired = self._leader(), self._paired
+        leader, paired = self._leader(), self.last_pairing
         if paired is None or paired.comparison is None or leader not in (paired.number, paired.first):
             return leader
         # timed in turn, the comparison decides, whatever the noise of each single timing
@@ -256,27 +264,21 @@ class RunState:
 
     def round_best(self, at: int) -> int | None:
         """The best when a round ended, by all later measurements too: later rounds' are no slower."""
-        return self._leader(self._until[at])
+        return self._leader(self.counts_at_round_ends[at])
 
     def pairing(self) -> Paired | None:
         """The comparison of the best and the first design; None if neither leads now."""
-        paired = self._paired
+        paired = self.last_pairing
         return paired if paired is not None and self._leader() in (paired.number, paired.first) else None
 
     def why_none(self) -> str:
         """Why no candidate passes: the verdicts' reasons, otherwise those of earlier steps."""
         verdict_reasons = [v.reason for v in self.verdicts.values() if not v.passed]
-        flag_reasons = [f"Its verdict has the flag {c.flag}" for v in self.verdicts.values() for c in _charges(v)]
+        flag_reasons = [f"Its verdict has the flag {c.flag}" for v in self.verdicts.values() for c in charges_of(v)]
         evaluation_reasons = [e.reason for e in self.evaluations.values() if not e.passed and e.same_as is None]
-        return next(
-            (
-                reason
-                for reasons in (verdict_reasons, flag_reasons, evaluation_reasons)
-                for reason in reversed(reasons)
-                if reason
-            ),
-            "",
-        )
+        # the strongest kind of reason comes last, of one kind the newest
+        reasons = [reason for reason in (*evaluation_reasons, *flag_reasons, *verdict_reasons) if reason]
+        return reasons[-1] if reasons else ""
 
     def leads(self, number: int, other: int) -> bool:
         """Whether it is faster by more than its own noise."""
@@ -315,275 +317,12 @@ class RunState:
         device_steps = (Step.RANK, Step.VERIFY)
         return sum(self.tallies[step].seconds for step in device_steps)
 
-    # -- the fold ----------------------------------------------------------------------------------------------------
-
-    def take(self, seq: int, event: Event | Unknown) -> None:
-        """Apply an event."""
-        self._orders.clear()
-        self._found.clear()
-        _FOLDS[type(event)](self, event)  # type: ignore[operator]
-        self.seq, self.latest = seq, event.time
-        if not isinstance(event, Steered | Unknown):
-            self._worked = event.time
+    def clear_caches(self) -> None:
+        """Drop the values that are cached between two events."""
+        self._populations.clear()
+        self._cached.clear()
 
 
-def fold(events: Sequence[tuple[int, Event]] | Sequence[tuple[int, Event | Unknown]]) -> RunState:
-    """Return the state after ``events``.
-
-    Raises:
-        JournalError: the first event does not begin a run.
-    """
-    if not events or not isinstance(events[0][1], Begun):
-        raise JournalError("The run has no beginning.", "Use another workspace, or the version that wrote it.")
-    begun = events[0][1]
-    state = RunState(begun, begun.knobs)
-    for seq, event in events:
-        state.take(seq, event)
-    return state
-
-
-def _begun(state: RunState, event: Begun) -> None:
-    for island in range(event.knobs.islands):
-        state.islands[island] = []
-
-
-def _proposed(state: RunState, event: Proposed) -> None:
-    for proposal in event.proposals:
-        state.proposals[proposal.number] = proposal
-        state.known_at[proposal.number] = len(state.evaluations)
-        state.doing.pop(who_varies(proposal.operator, proposal.parents), None)
-        state.keys.setdefault(proposal.key, proposal.number)
-        state.made[proposal.round] += 1
-        state.usage = added(state.usage, proposal.usage)
-
-
-def _did(state: RunState, event: Worked) -> None:
-    state.doing[event.who] = event.text
-    if event.step in ("permission", "note") and event.text not in state.notices:
-        state.notices.append(event.text)
-
-
-def _evaluated(state: RunState, event: Evaluated) -> None:
-    evaluation = event.evaluation
-    state.evaluations[evaluation.number] = evaluation
-    for spent in evaluation.spent:
-        tally = state.tallies[spent.step]
-        tally.seen += 1
-        tally.refused += not spent.passed
-        tally.seconds += spent.seconds
-    if evaluation.score is not None:
-        state.scores[evaluation.number] = evaluation.score
-    if evaluation.source and evaluation.same_as is None:
-        first_number = state.codes.setdefault(evaluation.source, evaluation.number)
-        if first_number > evaluation.number and evaluation.passed:
-            _repeats(state, first_number, evaluation)
-    if evaluation.passed and evaluation.same_as is None:
-        state.islands[state.proposals[evaluation.number].island].append(evaluation.number)
-    if state.knobs.score == "model":
-        _advanced(state, evaluation.number)
-
-
-def _repeats(state: RunState, later: int, found: Evaluation) -> None:
-    """Of two with the same code that were proposed together, keep the one with the lower number, in any order."""
-    repeat = state.evaluations[later]
-    state.evaluations[later] = repeat.model_copy(update={"same_as": found.number, "reason": same_code(found.number)})
-    state.codes[found.source] = found.number
-    for island in state.islands.values():
-        if later in island:
-            island.remove(later)
-
-
-def same_code(number: int) -> str:
-    return f"Its code is candidate {number}'s."
-
-
-def _verified(state: RunState, event: Verified) -> None:
-    chip = event.verdict.environment.chip
-    bounds_before = state.bounds.get(chip, Bounds())
-    state.bounds[chip], updated = bounds_before.with_verdict(event.number, event.verdict, state.verdicts.items())
-    state.verdicts.update(updated)
-    (state._clean.add if _is_clean(state, event) else state._clean.discard)(event.number)
-    verdict, figure = event.verdict, event.verdict.against("eager")
-    score_before, clock = state.scores.get(event.number), other_clock(verdict.conditions)
-    # a verdict counts launches, a GPU ranking does not: figures of two clocks are not comparable
-    if (
-        verdict.passed
-        and verdict.time is not None
-        and figure is not None
-        and (score_before is None or score_before.clock == clock)
-    ):
-        # a candidate is chosen for its verdict by the highest of many quick rankings, so those overestimate it
-        state.scores[event.number] = Score(
-            time=verdict.time, speedup=figure.speedup, low=figure.low, high=figure.high, runs=VERDICT_RUNS, clock=clock
-        )
-    tally = state.tallies[Step.VERIFY]
-    tally.seen += 1
-    tally.refused += not event.verdict.passed
-    tally.seconds += event.seconds
-    _improved(state)
-
-
-def _is_clean(state: RunState, event: Verified) -> bool:
-    is_external = state.proposals[event.number].source is not None
-    # if program counters cannot be read, the rules' own code still cannot cheat
-    charges = [c for c in _charges(event.verdict) if is_external or not isinstance(c, OwnShareUnseen)]
-    return event.verdict.passed and not charges
-
-
-def _charges(verdict: Verdict) -> list[Condition]:
+def charges_of(verdict: Verdict) -> list[Condition]:
     """What counts against a candidate that passes. Code that no checked call ran is a label: many a kernel has some."""
     return [c for c in verdict.charges if not isinstance(c, NeverRan)]
-
-
-def _advanced(state: RunState, number: int) -> None:
-    """Update the best with a new candidate, without reading all of them, which would make a long fold slow."""
-    last = state.improvements[-1][1] if state.improvements else None
-    leads = last is None or not state.alive(last) or state.worth(number) > state.worth(last)
-    if leads and state.alive(number):
-        state.improvements.append((len(state.evaluations), number))
-
-
-def _improved(state: RunState) -> None:
-    best = state.best()
-    if best is not None and (not state.improvements or state.improvements[-1][1] != best):
-        state.improvements.append((len(state.evaluations), best))
-
-
-def _remeasured(state: RunState, event: Remeasured) -> None:
-    state.scores.update(event.scores)
-    state.tallies[Step.RANK].seconds += event.seconds
-    _improved(state)
-
-
-def _migrated(state: RunState, event: Migrated) -> None:
-    for move in event.moves:
-        if move.number not in state.islands[move.target]:
-            state.islands[move.target].append(move.number)
-    state.moves.extend(event.moves)
-
-
-def _round_ended(state: RunState, event: RoundEnded) -> None:
-    state.rounds.append(event)
-    state._until.append(len(state.evaluations if state.knobs.score == "model" else state.verdicts))
-
-
-def _was_paired(state: RunState, event: Paired) -> None:
-    state._paired = event
-    state.tallies[Step.VERIFY].seconds += event.seconds
-
-
-def _exchanged(state: RunState, event: Exchanged) -> None:
-    state.exchanges[event.number] += 1
-    if event.number is None:
-        state.usage = added(state.usage, event.exchange.usage)
-
-
-def _steered(state: RunState, event: Steered) -> None:
-    state.heard.add(event.time)
-    _ACTIONS[event.action](state, event)
-
-
-def _suggested(state: RunState, event: Suggested) -> None:
-    state.suggestion, state.suggested_at = event, len(state.rounds)
-
-
-def _unknown(state: RunState, event: Unknown) -> None:
-    state.unknown.add(event.named)
-
-
-def _ended(state: RunState, event: Ended) -> None:
-    state.doing.clear()
-    state.status, state.reason = event.status, event.reason
-
-
-_FOLDS = {
-    Begun: _begun,
-    Proposed: _proposed,
-    Evaluated: _evaluated,
-    Verified: _verified,
-    Remeasured: _remeasured,
-    Paired: _was_paired,
-    Migrated: _migrated,
-    RoundEnded: _round_ended,
-    Exchanged: _exchanged,
-    Worked: _did,
-    Suggested: _suggested,
-    Unknown: _unknown,
-    Steered: _steered,
-    Ended: _ended,
-}
-
-
-def _pause(state: RunState, event: Steered) -> None:
-    state.status = Status.PAUSED
-
-
-def _resume(state: RunState, event: Steered) -> None:
-    state.status, state.reason = Status.RUNNING, ""
-    state.idle += max(0.0, event.time - state._worked)
-    state._worked = event.time
-
-
-def _stop(state: RunState, event: Steered) -> None:
-    state.stopping = event.text or STOPPED
-
-
-def _nothing(state: RunState, event: Steered) -> None:
-    """Do nothing: the injected proposal is a separate event."""
-
-
-def _protect(state: RunState, event: Steered) -> None:
-    if event.number is not None:
-        state.protected.add(event.number)
-        state.dropped.discard(event.number)
-
-
-def _drop(state: RunState, event: Steered) -> None:
-    if event.number is not None:
-        state.dropped.add(event.number)
-        state.protected.discard(event.number)
-        _improved(state)
-
-
-def _freeze(state: RunState, event: Steered) -> None:
-    if event.number is not None:
-        state.frozen.add(event.number)
-
-
-def _thaw(state: RunState, event: Steered) -> None:
-    state.frozen.discard(-1 if event.number is None else event.number)
-
-
-def _knobs(state: RunState, event: Steered) -> None:
-    if event.knobs is not None:
-        state.knobs = Knobs.model_validate({**state.knobs.model_dump(), **event.knobs})
-
-
-def _scratchpad(state: RunState, event: Steered) -> None:
-    state.scratchpad = event.text
-
-
-def _direction(state: RunState, event: Steered) -> None:
-    state.direction = event.text
-    if state.suggestion is not None:
-        state.directed, state.suggestion = state.suggestion.prefer, None
-
-
-def _refuse(state: RunState, event: Steered) -> None:
-    state.suggestion = None
-
-
-_ACTIONS = {
-    Action.PAUSE: _pause,
-    Action.RESUME: _resume,
-    Action.STOP: _stop,
-    Action.INJECT: _nothing,
-    Action.PROTECT: _protect,
-    Action.DROP: _drop,
-    Action.FREEZE: _freeze,
-    Action.THAW: _thaw,
-    Action.KNOBS: _knobs,
-    Action.SCRATCHPAD: _scratchpad,
-    Action.DIRECTION: _direction,
-    Action.REFUSE: _refuse,
-}

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernellab.errors import EvolveError, JournalError
+from kernellab.evolve.fold import fold
 from kernellab.evolve.records import (
     EVENT,
     Action,
@@ -29,7 +30,7 @@ from kernellab.evolve.records import (
     Steered,
     Unknown,
 )
-from kernellab.evolve.state import STOPPED, RunState, fold
+from kernellab.evolve.state import STOPPED, RunState
 from kernellab.journal import JournalFile
 
 PREFIX = "run:"

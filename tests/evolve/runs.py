@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernellab.conditions import Condition
 from kernellab.evolve.begin import begin
+from kernellab.evolve.fold import apply_event, fold
 from kernellab.evolve.records import (
     Begun,
     Evaluated,
@@ -20,7 +21,7 @@ from kernellab.evolve.records import (
     Verified,
 )
 from kernellab.evolve.run import Run
-from kernellab.evolve.state import RunState, fold
+from kernellab.evolve.state import RunState
 from kernellab.options.search import Knobs
 from kernellab.records import Comparison, Stage, Timing, Verdict
 
@@ -94,4 +95,4 @@ def state(
 
 def verify(state: RunState, number: int, speedup: float, **more: object) -> None:
     found = verdict(speedup, **more)  # type: ignore[arg-type]
-    state.take(state.seq + 1, Verified(number=number, verdict=found))
+    apply_event(state, state.seq + 1, Verified(number=number, verdict=found))

@@ -25,10 +25,11 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from kernellab.evolve.begin import begin, open_run
+from kernellab.evolve.fold import fold
 from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.records import Begun, Evaluated, Evaluation, Proposal, Proposed, Spent, Step
 from kernellab.evolve.scheduler import Scheduler
-from kernellab.evolve.state import RunState, fold
+from kernellab.evolve.state import RunState
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.vary.mix import Made
 from kernellab.evolve.vary.novelty import Look

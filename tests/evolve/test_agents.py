@@ -18,6 +18,7 @@ from kernellab.cli import main
 from kernellab.errors import EvolveError, SessionError
 from kernellab.evolve import evolve
 from kernellab.evolve.begin import open_run
+from kernellab.evolve.fold import apply_event
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Exchanged, Plan, RoundEnded
 from kernellab.evolve.summary import summary, words
@@ -194,7 +195,7 @@ def test_an_agent_whose_answers_gain_nothing_is_redirected_by_the_plan(tmp_path:
         vary="agent:scripted=0.5", memory="off", wait=True,
     )  # fmt: skip
     state, seed = run.state, next(iter(run.state.population()))
-    state.take(10**6, RoundEnded(round=1, plan=Plan(text="Wide loads paid.")))
+    apply_event(state, 10**6, RoundEnded(round=1, plan=Plan(text="Wide loads paid.")))
     player = run._scheduler().vary.model("agent:scripted")
     ask = partial(player.brief, state, Request(0, (seed,)), "agent:scripted/lineage")
     assert "change course" not in ask().route.suggestion

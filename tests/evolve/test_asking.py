@@ -8,6 +8,7 @@ import pytest
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.dsls.machine import detect_target
+from kernellab.evolve.fold import apply_event
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Evaluated, Evaluation, Proposal, Proposed, Status, Step
 from kernellab.evolve.run import Run
@@ -45,8 +46,8 @@ def tried() -> RunState:
         why="halved BLOCK",
     )
     failed = Evaluation(number=2, key=child.key, passed=False, step=Step.BUILD, reason="It does not fit.")
-    found.take(found.seq + 1, Proposed(proposals=(child,)))
-    found.take(found.seq + 1, Evaluated(evaluation=failed))
+    apply_event(found, found.seq + 1, Proposed(proposals=(child,)))
+    apply_event(found, found.seq + 1, Evaluated(evaluation=failed))
     return found
 
 
@@ -71,7 +72,7 @@ def test_a_way_that_lacks_what_it_takes_is_not_asked(tried: RunState) -> None:
     assert not OPERATOR.suits(tried, Request(0, (0,)), "model/cross"), "nobody to cross it with"
     assert not OPERATOR.suits(tried, Request(0, (1,)), "model/failed"), "nothing of it has failed"
     again = tried.evaluations[2].model_copy(update={"step": Step.NOVELTY})
-    tried.take(tried.seq + 1, Evaluated(evaluation=again))
+    apply_event(tried, tried.seq + 1, Evaluated(evaluation=again))
     assert not OPERATOR.suits(tried, Request(0, (0,)), "model/failed"), "what is nothing new has not failed"
 
 

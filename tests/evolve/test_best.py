@@ -12,6 +12,7 @@ import pytest
 from kernellab.conditions import LibraryShare
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import VerifierError
+from kernellab.evolve.fold import apply_event
 from kernellab.evolve.jobs import FIRST, Ranked, job_of
 from kernellab.evolve.promote import Promotion
 from kernellab.evolve.records import Proposal, Remeasured, RoundEnded, Score
@@ -55,7 +56,7 @@ def searched(timed: Verdict) -> tuple[RunState, Compares]:
     verify(found, 1, 1.3)
     assert found.best() == 1
     for event in Promotion(found, lambda n: n, judge).paired():  # type: ignore[arg-type, return-value]
-        found.take(found.seq + 1, event)
+        apply_event(found, found.seq + 1, event)
     return found, judge
 
 
@@ -92,7 +93,7 @@ def test_a_judge_that_fails_at_the_end_leaves_the_verdicts_as_they_are() -> None
     verify(found, 0, 1.0)
     verify(found, 1, 1.3)
     (event,) = Promotion(found, lambda n: n, Broken(verdict(2.0))).paired()  # type: ignore[arg-type, return-value]
-    found.take(found.seq + 1, event)
+    apply_event(found, found.seq + 1, event)
     pairing = found.pairing()
     assert found.best() == 1 and pairing is not None and pairing.reason == "The judge ended."
 
@@ -102,8 +103,8 @@ def test_rounds_never_fall_whatever_later_measurements_say() -> None:
     for at, (number, speedup) in enumerate([(0, 1.0), (1, 2.0), (2, 1.9)]):
         verify(found, number, speedup)
         best = found.best()
-        found.take(found.seq + 1, RoundEnded(round=at, best=best, worth=found.worth(best or 0)))
-    found.take(found.seq + 1, Remeasured(scores={1: score(1.5), 2: score(1.8)}))
+        apply_event(found, found.seq + 1, RoundEnded(round=at, best=best, worth=found.worth(best or 0)))
+    apply_event(found, found.seq + 1, Remeasured(scores={1: score(1.5), 2: score(1.8)}))
     shown = [float(end.text.rstrip("x")) for end in summary("run", found).rounds]
     assert shown == sorted(shown) == [1.0, 1.5, 1.8]
 

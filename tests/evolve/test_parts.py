@@ -18,6 +18,7 @@ from kernellab.evolve.analyst import suggestion
 from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.analyst.rules import Row, plan, splits, tree
 from kernellab.evolve.estimate import estimate
+from kernellab.evolve.fold import apply_event
 from kernellab.evolve.jobs import FIRST, Job, Ranked
 from kernellab.evolve.policies import Request
 from kernellab.evolve.promote import OutOfTime, Promotion, pooled
@@ -117,8 +118,8 @@ def children(
             number=number, key=made.key, passed=True, step=Step.RANK, score=score(speedup),
             spent=(Spent(step=Step.RANK, seconds=seconds, passed=True),),
         )  # fmt: skip
-        found.take(found.seq + 1, Proposed(proposals=(made,)))
-        found.take(found.seq + 1, Evaluated(evaluation=done))
+        apply_event(found, found.seq + 1, Proposed(proposals=(made,)))
+        apply_event(found, found.seq + 1, Evaluated(evaluation=done))
 
 
 RULES = ["rules:tile", "rules:fuse", "rules:split_k", "rules:join"]
@@ -212,7 +213,7 @@ def test_a_gain_is_credited_for_what_it_cost_tokens_included() -> None:
 def test_the_analyst_names_moves_for_what_limits_the_best(place: Place, move: str) -> None:
     found = state([1.0], places=[place])
     assert plan(found).prefer[0] == move
-    found.take(found.seq + 1, RoundEnded(round=0, plan=plan(found)))
+    apply_event(found, found.seq + 1, RoundEnded(round=0, plan=plan(found)))
     order = bandit.order(found, ["rules:tunables", "rules:tile", "rules:cut", move])
     assert order[0] == move, "what the evidence names is tried before numbers are"
 
@@ -275,7 +276,7 @@ def test_a_run_stops_at_its_target_its_bound_its_rounds_and_its_budget() -> None
     found = state([1.0, 2.5], Knobs(rounds=1))
     for number in range(2):
         assert stop.reason(found, budget) == ""
-        found.take(50 + number, RoundEnded(round=number))
+        apply_event(found, 50 + number, RoundEnded(round=number))
     assert stop.reason(found, budget) == "The one round is done."
     spent = Budget.parse("gpu_s=1")
     spent.spend(gpu_s=2)
@@ -289,7 +290,7 @@ def test_a_plateau_needs_rounds_without_a_gain_and_islands_that_are_alike() -> N
     )
     for number in range(4):
         for found in (alike, mixed):
-            found.take(50 + number, RoundEnded(round=number, best=0, worth=1.0))
+            apply_event(found, 50 + number, RoundEnded(round=number, best=0, worth=1.0))
     assert "No improvement for 2 rounds" in stop.reason(alike, Budget())
     assert stop.reason(mixed, Budget()) == ""
 
@@ -370,7 +371,7 @@ def test_where_the_time_is_up_the_leader_has_its_verdict_and_the_next_where_it_i
     verify(found, 0, 1.0)
     judged = Judged({2: verdict(3.0, passed=False), 1: verdict(2.0, rivals={FIRST: 2.0})})
     for event in Promotion(found, lambda n: n, judged).last():  # type: ignore[arg-type, return-value]
-        found.take(found.seq + 1, event)
+        apply_event(found, found.seq + 1, event)
     assert (list(found.verdicts), found.best()) == ([0, 2, 1], 1)
     paired = found.pairing()
     assert paired is not None and paired.comparison is not None and paired.comparison.speedup == 2.0
@@ -383,12 +384,12 @@ def test_where_the_time_is_up_a_faster_one_within_its_noise_is_timed_with_the_fi
     verify(found, 0, 1.0)
     verify(found, 1, 1.6)
     found.scores[1] = score(1.6).model_copy(update={"low": 0.9, "high": 2.4})
-    found._found.clear()
+    found.clear_caches()
     assert found.best() == 0
     ratio = Comparison(baseline=FIRST, baseline_time=timing(1.0), speedup=1.5, low=low, high=1.8)
     judged = Judged({1: verdict(1.6).model_copy(update={"comparisons": [ratio]})})
     for event in Promotion(found, lambda n: n, judged).last():  # type: ignore[arg-type, return-value]
-        found.take(found.seq + 1, event)
+        apply_event(found, found.seq + 1, event)
     assert judged.compared == [(1, 0)] and found.pairing() is not None
     assert found.best() == (1 if low > 1 else 0)
 
@@ -416,7 +417,7 @@ def test_a_leader_by_its_middle_alone_has_a_verdict_at_the_end_and_a_small_lead_
 
     judged.rank = rank  # type: ignore[attr-defined]
     for event in Promotion(found, lambda n: n, judged).leader():  # type: ignore[arg-type, return-value]
-        found.take(found.seq + 1, event)
+        apply_event(found, found.seq + 1, event)
     assert (list(found.verdicts), ranked) == ([0, 1], [0, 1] * 4), "and thrice more, as nothing is decided"
     assert found.best() == 0, "measured beside the first design it gained nothing"
 
@@ -432,7 +433,7 @@ def test_a_verdict_by_another_clock_orders_no_candidates_and_the_quick_look_is_t
     )
     promotion = Promotion(found, lambda n: n, judged)  # type: ignore[arg-type, return-value]
     for event in promotion.events(lambda: True):
-        found.take(found.seq + 1, event)
+        apply_event(found, found.seq + 1, event)
     assert found.best() == 0 and list(found.verdicts) == [0], "candidate 1 leads by no clock"
     assert found.scores[0].runs == 2 and found.worth(0) == pytest.approx((2.9 + 2.7) / 2)
 
@@ -447,7 +448,7 @@ def test_where_there_are_two_judges_they_verify_at_once_and_no_candidate_twice()
     found = state([1.0, 2.0, 3.0, 1.5])
     judged = Judged({0: verdict(1.0), 2: verdict(3.0, passed=False), 3: verdict(1.5), 1: verdict(2.0)})
     for event in Promotion(found, lambda n: n, judged).events(lambda: True):  # type: ignore[arg-type, return-value]
-        found.take(found.seq + 1, event)
+        apply_event(found, found.seq + 1, event)
     assert (list(found.verdicts), judged.most, found.best()) == ([0, 2, 1], 2, 1)
 
 
@@ -460,7 +461,7 @@ def test_candidates_are_made_while_a_verdict_is_waited_for() -> None:
         calls.append(sum(not one.done() for one in judged.under))
 
     for event in Promotion(found, lambda n: n, judged, meanwhile).events(lambda: True):  # type: ignore[arg-type, return-value]
-        found.take(found.seq + 1, event)
+        apply_event(found, found.seq + 1, event)
     assert set(found.verdicts) == {0, 1} and max(calls) > 0
 
 
@@ -486,7 +487,7 @@ class Devices(Judged):
 def test_a_search_on_two_devices_ends_with_its_leaders_verdict_and_begins_nothing_more() -> None:
     found = state([1.0, 2.0, 3.0])
     verify(found, 0, 1.0)
-    found.take(found.seq + 1, RoundEnded(round=0, best=0, worth=1.0))
+    apply_event(found, found.seq + 1, RoundEnded(round=0, best=0, worth=1.0))
     devices = Devices({2: verdict(3.0)})
     devices.rank = lambda job: _done(Ranked(score(3.0)))  # type: ignore[attr-defined]
     scheduler = Scheduler(devices, found, None, devices, Budget(), lambda state, proposal: Look())  # type: ignore[arg-type]
@@ -538,21 +539,21 @@ def test_a_run_that_gains_no_more_is_offered_a_direction_that_a_person_decides_o
     names = ["rules:tile", "rules:fuse", "rules:split_k", "rules:join"]
     found = state([1.0, 1.5, 1.2], Knobs(stagnation=2), parents=[0, 0, 0])
     for number, worth in enumerate((1.0, 1.5, 1.5)):
-        found.take(50 + number, RoundEnded(round=number, best=1, worth=worth))
+        apply_event(found, 50 + number, RoundEnded(round=number, best=1, worth=worth))
     assert suggestion(found, names) is None, "one round without a gain is none yet"
-    found.take(53, RoundEnded(round=3, best=1, worth=1.501, plan=Plan(text="Wide tiles paid.")))
+    apply_event(found, 53, RoundEnded(round=3, best=1, worth=1.501, plan=Plan(text="Wide tiles paid.")))
     offered = suggestion(found, names)
     assert offered is not None
     assert offered.prefer == ("rules:fuse", "rules:split_k", "rules:join"), "what was tried least"
     assert offered.text.startswith("No gain for 2 rounds. Wide tiles paid. Little tried"), "a person edits the plan"
-    found.take(54, offered)
+    apply_event(found, 54, offered)
     assert suggestion(found, names) is None, "one waits already"
     before = bandit.order(found, names)
-    found.take(55, Steered(action=Action.DIRECTION, text="another way"))
+    apply_event(found, 55, Steered(action=Action.DIRECTION, text="another way"))
     assert (found.direction, found.directed, found.suggestion) == ("another way", offered.prefer, None)
     assert before[0] in bandit.order(found, names)[:3]
-    found.take(56, offered)
-    found.take(57, Steered(action=Action.REFUSE))
+    apply_event(found, 56, offered)
+    apply_event(found, 57, Steered(action=Action.REFUSE))
     assert found.suggestion is None
     assert suggestion(found, names) is None, "not again at once"
 

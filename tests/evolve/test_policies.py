@@ -8,6 +8,7 @@ import pytest
 
 from kernellab.conditions import DisturbedCalls, StaticFinding, WeakTask
 from kernellab.conditions.code import CodeRegion, CoverageUnknown, NeverRan
+from kernellab.evolve.fold import apply_event
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.policies.islands import stratified
 from kernellab.evolve.policies.map_elites import cell, grid
@@ -54,12 +55,12 @@ def test_an_island_selects_from_its_own() -> None:
 
 def test_migration_copies_elites_around_the_ring_and_the_lineage_shows_it() -> None:
     found = state(SPEEDUPS, Knobs(islands=3, elites=1))
-    found.take(99, RoundEnded(round=0))
+    apply_event(found, 99, RoundEnded(round=0))
     moves = POLICIES["islands"].migrate(found, Random(1))
     assert {(m.source, m.target) for m in moves} == {(0, 1), (1, 2), (2, 0)}
     for move in moves:
         assert move.number == found.elites(move.source)[0]
-    found.take(100, Migrated(moves=tuple(moves)))
+    apply_event(found, 100, Migrated(moves=tuple(moves)))
     for move in moves:
         assert move.number in found.islands[move.source]
         assert move.number in found.islands[move.target]
@@ -69,10 +70,10 @@ def test_migration_copies_elites_around_the_ring_and_the_lineage_shows_it() -> N
 
 def test_migration_waits_for_its_rounds_and_leaves_frozen_islands_alone() -> None:
     found = state(SPEEDUPS, Knobs(islands=3, migrate_every=2))
-    found.take(99, RoundEnded(round=0))
+    apply_event(found, 99, RoundEnded(round=0))
     assert POLICIES["islands"].migrate(found, Random(1)) == []
-    found.take(100, RoundEnded(round=1))
-    found.take(101, Steered(action=Action.FREEZE, number=2))
+    apply_event(found, 100, RoundEnded(round=1))
+    apply_event(found, 101, Steered(action=Action.FREEZE, number=2))
     moves = POLICIES["islands"].migrate(found, Random(1))
     assert moves and all(2 not in (m.source, m.target) for m in moves)
 
@@ -134,6 +135,6 @@ def test_a_flagged_pass_is_no_elite_and_a_failed_verdict_ends_a_line() -> None:
 
 def test_a_protected_candidate_stays_an_elite_and_a_dropped_one_is_none() -> None:
     found = state([1.0, 5.0, 1.5, 4.0, 3.0, 2.0], Knobs(islands=1, elites=1))
-    found.take(90, Steered(action=Action.PROTECT, number=0))
-    found.take(91, Steered(action=Action.DROP, number=1))
+    apply_event(found, 90, Steered(action=Action.PROTECT, number=0))
+    apply_event(found, 91, Steered(action=Action.DROP, number=1))
     assert found.elites(0) == [3, 0]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from kernellab.dsls.machine import detect_target
+from kernellab.evolve.fold import apply_event, fold
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.records import Begun, Evaluated, Evaluation, Event, Proposal, Proposed, Spent, Step
 from kernellab.evolve.scheduler import Scheduler
-from kernellab.evolve.state import RunState, fold
+from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import bandit
 from kernellab.evolve.vary.novelty import Novelty
 from kernellab.models import Budget
@@ -60,7 +61,7 @@ def test_of_two_with_one_code_the_first_by_number_stays_whichever_came_first() -
         scheduler.workers = _Alone()  # type: ignore[assignment]
         for number in arrived:
             event = came(number, code="one" if number else "other").evaluation
-            state.take(state.seq + 1, Evaluated(evaluation=scheduler._only(event)))
+            apply_event(state, state.seq + 1, Evaluated(evaluation=scheduler._only(event)))
         found.append((state.population(), state.evaluations[2].same_as, state.evaluations[2].reason, state.codes))
     assert found[0] == found[1]
     assert found[0][:2] == ([0, 1], 1)
@@ -74,7 +75,7 @@ def test_a_candidate_is_compared_with_what_was_there_when_it_was_proposed() -> N
     assert [look.refused for look in looks] == ["", ""]
     later = folded([*together(twins[:1]), came(0)])
     second = Proposal(number=1, round=1, island=0, operator="rules:tile", sketch=twins[1])
-    later.take(later.seq + 1, Proposed(proposals=(second,)))
+    apply_event(later, later.seq + 1, Proposed(proposals=(second,)))
     assert Novelty(detect_target("cpp")).look(later, second).refused.startswith("It is candidate 0 but for names")
 
 

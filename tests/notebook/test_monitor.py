@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from notebook_parts import Page
 
+from kernellab.evolve.fold import apply_event
 from kernellab.evolve.records import (
     Action,
     Ended,
@@ -217,7 +218,7 @@ def test_a_budget_of_time_says_what_comes_after_it() -> None:
 
 def test_an_islands_best_is_the_runs_best_or_verified_before_it_is_fast() -> None:
     now = raced([1.1, 1.5, 2.0, 3.0], Knobs(score="rank"))
-    now.take(now.seq + 1, Verified(number=2, verdict=verdict(1.5)))
+    apply_event(now, now.seq + 1, Verified(number=2, verdict=verdict(1.5)))
     assert now.best() == 2
     assert best_of(now, [1, 2, 3]) == 2, "3 was ranked faster, and never verified"
     assert best_of(now, [1, 3]) == 3

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kernellab.evolve.analyst import preferred
+from kernellab.evolve.fold import fold
 from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.lab.pool import Point, Pool, load
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Begun, Evaluation, Event, Plan, Proposal, Score, Spent, Steered, Step
 from kernellab.evolve.scheduler import Scheduler
-from kernellab.evolve.state import RunState, fold
+from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import rules
 from kernellab.evolve.vary.mix import Made, Mix
 from kernellab.evolve.vary.novelty import Look

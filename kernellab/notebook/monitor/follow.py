@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
+from kernellab.evolve.fold import apply_event, fold
 from kernellab.evolve.records import (
     Action,
     Evaluated,
@@ -21,7 +22,6 @@ from kernellab.evolve.records import (
     Unknown,
     Verified,
 )
-from kernellab.evolve.state import fold
 from kernellab.evolve.stream import Stream
 
 
@@ -69,7 +69,7 @@ class Follower:
         self._stream.close()
 
     def _take(self, seq: int, event: Event | Unknown) -> None:
-        self.state.take(seq, event)
+        apply_event(self.state, seq, event)
         if isinstance(event, RoundEnded):
             self.round_ends.append(len(self.state.evaluations))
         if isinstance(event, Evaluated):
