@@ -1,7 +1,8 @@
 """A run's state, and the questions that policies, the Analyst, stop rules and every front end ask it.
 
-:mod:`kernellab.evolve.fold` makes it from the run's events, and alone changes it. Candidates are numbered in the order of
-their proposals; a candidate is alive while others may derive from it, and clean if its verdict counts nothing against it.
+:mod:`kernellab.evolve.fold` makes it from the run's events, and alone changes it. Candidates are numbered in the order
+of their proposals; a candidate is alive while others may derive from it, and clean if its verdict counts nothing
+against it.
 """
 
 from __future__ import annotations
