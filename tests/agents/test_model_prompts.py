@@ -13,7 +13,8 @@ from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
 from kernellab.agents.model.coder import read_code
 from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.agents.model.prompts.code import base_of
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, limit_lines, lowered_work, operations
+from kernellab.agents.model.prompts.cost import cost_lines, lowered_work
+from kernellab.agents.model.prompts.facts import bound_lines, limit_lines, operations
 from kernellab.agents.model.prompts.helpers import helpers_page
 from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.manual_edits import fastest_by_hand

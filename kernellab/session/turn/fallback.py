@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from kernellab.agents.briefs import CodeBrief, CodeReply
 from kernellab.agents.model import AnswerError
 from kernellab.agents.model.prompts.assembly import PromptError
-from kernellab.agents.model.prompts.facts import wasteful_ms
+from kernellab.agents.model.prompts.cost import wasteful_ms
 from kernellab.agents.roles import is_model, players_of
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.errors import (

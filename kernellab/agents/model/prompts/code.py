@@ -13,12 +13,12 @@ from kernellab.agents.briefs import Attempt, CodeBrief, avoidable, best_of, own_
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
+from kernellab.agents.model.prompts.cost import lowered_work
 from kernellab.agents.model.prompts.facts import (
     bound_lines,
     hot_of_kernel,
     hot_text,
     limit_lines,
-    lowered_work,
     numbered,
     time_lines,
 )

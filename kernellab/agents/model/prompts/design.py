@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernellab.agents.briefs import DesignBrief, best_of
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, hot_text, limit_lines, numbered
+from kernellab.agents.model.prompts.cost import cost_lines
+from kernellab.agents.model.prompts.facts import bound_lines, hot_text, limit_lines, numbered
 from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
 from kernellab.agents.model.prompts.memory import design_parts

@@ -1,19 +1,18 @@
-"""Facts for prompts, from the task, the chip and the record: sizes, bytes, bounds, and earlier attempts."""
+"""Facts for prompts, from the task, the chip and the record: sizes, bytes, bounds, limits, and a kernel's figures.
+
+What a sketch costs is :mod:`kernellab.agents.model.prompts.cost`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
-from kernellab.agents.rules.performance import ENOUGH
 from kernellab.agents.rules.sampled import other_load, time_goes
-from kernellab.agents.rules.sketch_cost import cost_at, largest_part, more_work, work_of
-from kernellab.agents.rules.slow import MOSTLY_CALL_MS
+from kernellab.agents.rules.sketch_cost import work_of
 from kernellab.agents.rules.suggestions import CALL_MS
 from kernellab.conditions import flags, labels
-from kernellab.errors import KernellabError, counted, duration, kilobytes
+from kernellab.errors import duration, kilobytes
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.operations.sketch import OPS
 from kernellab.records import Verdict
@@ -24,14 +23,10 @@ from kernellab.verifier.cases import device
 from kernellab.verifier.cases.device import runs_tf32
 from kernellab.verifier.compare.records import Limits
 
-if TYPE_CHECKING:
-    from kernellab.sketch.cost import Cost
-
 #: What determines a time, by the cost model's term.
 DECIDES = {"compute": "arithmetic", "memory": "memory traffic"}
-#: Ratio to the ideal traffic up to which traffic counts as ideal.
-_ONCE = 1.05
-_BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
+#: Ending of a dtype's name -> bytes per element.
+_BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "bool": 1}
 
 
 def own_sizes(task: Task) -> dict[str, int]:
@@ -51,9 +46,8 @@ def compulsory_bytes(task: Task) -> dict[str, int]:
     sizes = own_sizes(task)
     bytes_by_name = {a.name: width(a.dtype) * prod(a.extents(sizes)) for a in task.tensors}
     for number, output in enumerate(task.outputs):
-        bytes_by_name["output" if len(task.outputs) == 1 else f"output {number}"] = width(output.dtype) * prod(
-            output.extents(sizes)
-        )
+        name = "output" if len(task.outputs) == 1 else f"output {number}"
+        bytes_by_name[name] = width(output.dtype) * prod(output.extents(sizes))
     return bytes_by_name
 
 
@@ -72,37 +66,46 @@ def bound_lines(brief: Brief) -> list[str]:
     """The sizes, the ideal traffic and arithmetic, and the resulting bound."""
     task, chip = brief.task, brief.target.chip
     by_tensor = compulsory_bytes(task)
-    total = sum(by_tensor.values())
     sizes = ", ".join(f"{n}={s}" for n, s in own_sizes(task).items())
-    lines = [f"At {sizes or 'the fixed sizes'}: {', '.join(f'{n} {megabytes(b)}' for n, b in by_tensor.items())}."]
-    work = work_of(task)
-    flops = work.total_flops + work.other_flops
-    sentence = f"Each input read once and each output written once: {megabytes(total)}"
-    sentence += f"; all arithmetic: {operations(flops)}" if flops else ""
-    if work.other_flops:
-        sentence += f", a division counted as {OPS['div'].flops:.0f} and an exp as {OPS['exp'].flops:.0f}"
-    lines.append(f"{sentence}{f' ({operations(work.total_flops)} of it in products)' if work.total_flops else ''}.")
+    total = sum(by_tensor.values())
+    lines = [
+        f"At {sizes or 'the fixed sizes'}: {', '.join(f'{n} {megabytes(b)}' for n, b in by_tensor.items())}.",
+        _work_line(task, total),
+    ]
     limit = roofline_of(task, chip)
     bound = brief.bound_ms or (limit.ms if limit else None)
-    if bound is not None:
-        decides = f"; {DECIDES['compute' if limit.flops_ms > limit.bytes_ms else 'memory']} decides it" if limit else ""
-        call = f"; any call takes longer than {duration(CALL_MS)}, which it does not count" if bound < CALL_MS else ""
-        lines.append(f"The bound is {rough(brief)}{duration(bound)}{decides}{call}.")
-        if limit is not None and limit.flops_ms > limit.bytes_ms:
-            lines.append(
-                "It counts the reference's operations, integer ones too; fewer may pass it "
-                f"(memory alone: {rough(brief)}{duration(limit.bytes_ms)})."
-            )
-        elif limit is not None and total <= _cache(chip):
-            lines.append(
-                f"It is by the memory's rate; what a call finds in the cache of {kilobytes(_cache(chip))} comes faster."
-            )
-        if rough(brief):
-            lines.append("It is rough: it rests on the rates above, which are not the judge's own yet.")
+    if bound is None:
+        return lines
+    is_compute = limit is not None and limit.flops_ms > limit.bytes_ms
+    decides = f"; {DECIDES['compute' if is_compute else 'memory']} decides it" if limit else ""
+    call = f"; any call takes longer than {duration(CALL_MS)}, which it does not count" if bound < CALL_MS else ""
+    lines.append(f"The bound is {rough(brief)}{duration(bound)}{decides}{call}.")
+    if limit is not None and is_compute:
+        lines.append(
+            "It counts the reference's operations, integer ones too; fewer may pass it "
+            f"(memory alone: {rough(brief)}{duration(limit.bytes_ms)})."
+        )
+    elif limit is not None and total <= cache_bytes(chip):
+        cache = kilobytes(cache_bytes(chip))
+        lines.append(f"It is by the memory's rate; what a call finds in the cache of {cache} comes faster.")
+    if rough(brief):
+        lines.append("It is rough: it rests on the rates above, which are not the judge's own yet.")
     return lines
 
 
-def _cache(chip: Chip) -> int:
+def _work_line(task: Task, total_bytes: int) -> str:
+    """The minimum traffic and the reference's arithmetic."""
+    work = work_of(task)
+    flops = work.total_flops + work.other_flops
+    sentence = f"Each input read once and each output written once: {megabytes(total_bytes)}"
+    sentence += f"; all arithmetic: {operations(flops)}" if flops else ""
+    if work.other_flops:
+        sentence += f", a division counted as {OPS['div'].flops:.0f} and an exp as {OPS['exp'].flops:.0f}"
+    products = f" ({operations(work.total_flops)} of it in products)" if work.total_flops else ""
+    return f"{sentence}{products}."
+
+
+def cache_bytes(chip: Chip) -> int:
     """Bytes of a CPU's last cache, which keeps the previous call's data; 0 on a GPU, where it is cleared."""
     return (chip.l3_bytes or chip.l2_bytes or 0) if chip.kind == "cpu" else 0
 
@@ -120,7 +123,7 @@ def limit_lines(brief: Brief) -> list[str]:
     exact_dtypes = [dtype for dtype in dtypes if dtype not in float_dtypes]
     with device.on("cuda" if brief.target.chip.kind == "gpu" else "cpu"):
         tf32 = runs_tf32(task)
-    rules = [f"{dtype} by {_near(Limits.of(dtype, dict(task.tolerance), tf32))}" for dtype in float_dtypes]
+    rules = [f"{dtype} by {_tolerance_text(Limits.of(dtype, dict(task.tolerance), tf32))}" for dtype in float_dtypes]
     rules += [f"{' and '.join(exact_dtypes)} must be equal to the reference's"] if exact_dtypes else []
     against = " from float64 (more where eager is far)" if float_dtypes else ""
     lines = [f"Tolerance{against}: {'; '.join(rules)}."] if rules else []
@@ -139,7 +142,7 @@ def limit_lines(brief: Brief) -> list[str]:
     return lines
 
 
-def _near(limits: Limits) -> str:
+def _tolerance_text(limits: Limits) -> str:
     """The allowed distance of an output from float64's result, on the task's own inputs."""
     return (
         f"{limits.floor:g} of its norm, {limits.element():g} of an element plus the rms, and "
@@ -215,112 +218,6 @@ def chip_lines(chip: Chip) -> list[str]:
         peaks = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in chip.peak_flops.items())
         lines.append(f"- peak arithmetic, dense, TFLOP/s: {peaks}")
     return lines
-
-
-def _times_the_work(task: Task, ratio: float, estimate: Cost) -> str:
-    work = operations(sum(estimate.flops.values()))
-    return f"{ratio:.1f} times the arithmetic of the reference ({work}); {largest_part(task, estimate)}"
-
-
-#: Ratio of a sketch's cost to the bound above which its lowering is not worth a verification.
-_WASTEFUL = 16.0
-
-
-def bound_of(brief: Brief) -> float:
-    """The bound in ms: of the judge, else by the chip's facts; 0 if it is unknown."""
-    limit = roofline_of(brief.task, brief.target.chip)
-    return brief.bound_ms or (limit.ms if limit is not None else 0.0)
-
-
-def wasteful_ms(brief: CodeBrief) -> float | None:
-    """The cost in ms of a sketch whose lowering is not run, since it exceeds the bound so far that the lowering says
-    little about what a Coder can do; None for other sketches, and if the cost or the bound is unknown."""
-    try:
-        cost_ms = cost_at(brief.sketch, brief.task, brief.target, brief.constexpr).time_ms
-    except KernellabError:
-        return None
-    bound = bound_of(brief)
-    return cost_ms if cost_ms is not None and bound and cost_ms > max(_WASTEFUL * bound, MOSTLY_CALL_MS) else None
-
-
-def lowered_work(brief: CodeBrief) -> str:
-    """What the code by rule of a sketch costs where it is far more than needed, in sentences: that it was not run, and
-    how much more arithmetic than the reference it does; empty if it does not certainly do more, or if its cost is
-    unknown."""
-    try:
-        estimate = cost_at(brief.sketch, brief.task, brief.target, brief.constexpr)
-    except KernellabError:
-        return ""
-    ratio, cost_ms, sentences = more_work(brief.task, estimate), wasteful_ms(brief), []
-    if cost_ms is not None:
-        sentences.append(
-            f"It was not run: the cost model gives it {rough(brief)}{duration(cost_ms)}, "
-            f"{cost_ms / bound_of(brief):,.0f} times the bound."
-        )
-    if ratio is not None:
-        sentences.append(f"It does {_times_the_work(brief.task, ratio, estimate)} of the sketch.")
-    elif cost_ms is not None and estimate.bound == "compute":
-        part = largest_part(brief.task, estimate)
-        sentences.append(f"{part[0].upper()}{part[1:]} of the sketch.")
-    return " ".join(sentences)
-
-
-def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], told: str = "") -> list[str]:
-    """Where a sketch's bytes and FLOPs go, by the cost model; empty if its cost is unknown. The arithmetic is omitted
-    if ``told``, a suggestion elsewhere in the prompt, states it."""
-    task = brief.task
-    try:
-        estimate = cost_at(sketch, task, brief.target, constexpr)
-    except KernellabError:
-        return []
-    ideal = sum(compulsory_bytes(task).values())
-    times = estimate.bytes_slow / max(ideal, 1)
-    is_ideal = _ONCE >= times >= 1 / _ONCE and all(t.slow <= _ONCE * t.unique for t in estimate.tensors)
-    volume = (
-        "each input and output once" if is_ideal else f"{megabytes(estimate.bytes_slow)}, {times:.2f} times the ideal"
-    )
-    lines = [
-        f"By the cost model the sketch moves {volume} from and to memory; the tiles of one iteration take "
-        f"{kilobytes(estimate.footprint)}; "
-        f"{'each launch has at least' if len(estimate.launches) > 1 else 'it has'} "
-        f"{counted(round(estimate.parallelism), 'parallel iteration')} for {counted(brief.target.chip.cores, 'core')}."
-    ]
-    if estimate.time_ms is not None:
-        shown_attempt = shown_kernel(brief)
-        time = (
-            shown_attempt.verdict.time
-            if shown_attempt is not None and shown_attempt.sketch == sketch and shown_attempt.verdict
-            else None
-        )
-        if time is not None and time.median_ms < ENOUGH * estimate.time_ms:
-            return ["The code that was written from it takes less time than the cost model gives the sketch."]
-        bound = bound_of(brief)
-        # what the model counts of a sketch may be less than what the task compels
-        if not bound or estimate.time_ms * ENOUGH > bound:
-            beyond = f", {estimate.time_ms / bound:.2g} times the bound" if bound else ""
-            told_ms = f"{rough(brief)}{duration(estimate.time_ms)}{beyond}"
-            lines.append(f"The sketch allows {told_ms}; {DECIDES[estimate.bound]} decides it.")
-        else:
-            lines.append("By the same model the sketch allows the bound: it finds nothing to gain in another sketch.")
-    ratio = more_work(task, estimate)
-    if ratio is not None and f"{ratio:.1f} times the arithmetic" not in told:
-        lines.append(f"It does {_times_the_work(brief.task, ratio, estimate)}.")
-    if is_ideal:
-        return lines  # the bound's section has each tensor's bytes
-    if estimate.bound == "memory" and sum(t.unique for t in estimate.tensors) <= _cache(brief.target.chip):
-        lines.append(
-            f"That is by the memory's rate; the tensors fit into the cache of {kilobytes(_cache(brief.target.chip))}, "
-            "from which they come faster."
-        )
-    traffic = []
-    for tensor in sorted(estimate.tensors, key=lambda t: -t.slow):
-        repeats = (
-            f", {tensor.slow / tensor.unique:.1f} times each"
-            if tensor.unique and tensor.slow > 1.05 * tensor.unique
-            else ""
-        )
-        traffic.append(f"{tensor.tensor} {megabytes(tensor.slow)}{repeats} (line {tensor.line})")
-    return [*lines, f"Moved from and to memory: {'; '.join(traffic)}."] if traffic else lines
 
 
 def verdict_figures(verdict: Verdict) -> list[str]:

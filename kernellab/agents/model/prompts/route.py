@@ -7,7 +7,8 @@ from typing import Any
 from kernellab.agents.briefs import NOTHING, RouteBrief
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, hot_text, numbered, verdict_figures
+from kernellab.agents.model.prompts.cost import cost_lines
+from kernellab.agents.model.prompts.facts import bound_lines, hot_text, numbered, verdict_figures
 from kernellab.agents.model.prompts.helpers import is_helper
 from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.marks import in_short
