@@ -12,7 +12,7 @@ from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
 from kernellab.agents.model.coder import read_code
 from kernellab.agents.model.prompts.assembly import PromptError
-from kernellab.agents.model.prompts.code import base_of
+from kernellab.agents.model.prompts.code_base import base_of
 from kernellab.agents.model.prompts.cost import cost_lines, lowered_work
 from kernellab.agents.model.prompts.facts import bound_lines, limit_lines, operations
 from kernellab.agents.model.prompts.helpers import helpers_page

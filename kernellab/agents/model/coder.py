@@ -12,7 +12,8 @@ from kernellab.agents.briefs import CodeBrief, CodeReply
 from kernellab.agents.model.conversation import REPEATED_REMEDY, REPEATS, Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt
-from kernellab.agents.model.prompts.code import Base, base_of, code_prompt, judged
+from kernellab.agents.model.prompts.code import code_prompt
+from kernellab.agents.model.prompts.code_base import Base, base_of, judged
 from kernellab.agents.model.prompts.helpers import is_helper
 from kernellab.agents.model.prompts.marks import in_full, in_short
 from kernellab.agents.model.prompts.quotes import Library

@@ -19,7 +19,8 @@ from kernellab.agents.model.coder import read_code
 from kernellab.agents.model.conductor import read_route
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt
-from kernellab.agents.model.prompts.code import base_of, code_prompt
+from kernellab.agents.model.prompts.code import code_prompt
+from kernellab.agents.model.prompts.code_base import base_of
 from kernellab.agents.model.prompts.design import design_prompt
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.route import route_prompt

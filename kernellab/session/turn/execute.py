@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from kernellab.agents.briefs import CodeReply
 from kernellab.agents.model.options import Options
-from kernellab.agents.model.prompts.code import base_of
+from kernellab.agents.model.prompts.code_base import base_of
 from kernellab.agents.roles import is_model
 from kernellab.errors import (
     CaptureError,

@@ -1,18 +1,29 @@
-"""The Coder's prompt: the sketch, the code that the rules lower from it, the DSL's documents, and the last fault."""
+"""The Coder's prompt: the task, the sketch, the code from which the answer starts, what is needed to change it, and
+the last fault.
+
+If the sketch was lowered by rule, the prompt has the signatures of that code's helpers; otherwise the parts of the
+DSL's API that the sketch needs. Each part is one function here; :func:`code_prompt` lists them in the prompt's order.
+"""
 
 from __future__ import annotations
 
-import ast
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab import python_tree
-from kernellab.agents.briefs import Attempt, CodeBrief, avoidable, best_of, own_reason
+from kernellab.agents.briefs import CodeBrief, avoidable, own_reason
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
+from kernellab.agents.model.prompts.code_base import (
+    Base,
+    base_of,
+    best_elsewhere,
+    by_rule,
+    fence_of,
+    judged,
+    without_sketch,
+)
 from kernellab.agents.model.prompts.cost import lowered_work
 from kernellab.agents.model.prompts.facts import (
     bound_lines,
@@ -24,10 +35,10 @@ from kernellab.agents.model.prompts.facts import (
 )
 from kernellab.agents.model.prompts.helpers import helpers_page, is_helper
 from kernellab.agents.model.prompts.history import history_text
-from kernellab.agents.model.prompts.manual_edits import by_hand, diff_of, lowered_code
+from kernellab.agents.model.prompts.manual_edits import diff_of
 from kernellab.agents.model.prompts.marks import in_short
 from kernellab.agents.model.prompts.memory import code_parts
-from kernellab.agents.model.prompts.quotes import Library, Quote, apart, untitled
+from kernellab.agents.model.prompts.quotes import Library, apart, untitled
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
 from kernellab.agents.rules.classify import LATE, is_of_judge
@@ -40,82 +51,44 @@ if TYPE_CHECKING:
     from kernellab.knowledge import DslDocuments
 
 _FILE = "prompts/coder.j2"
+#: Share of the prompt's budget for the API's documents.
 _API_SHARE = 0.2
 #: The section of a DSL's suggestions that is included after an error.
 _ERRORS = "Reading errors"
+#: Number of rounds in the history's shorter form.
 _LAST_ROUNDS = 3
 #: Maximum length of the Designer's rationale for a new sketch, in characters.
 _DESIGN_CHARACTERS = 600
-_FENCES = {".py": "python", ".cpp": "cpp", ".h": "cpp", ".hpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".c": "c"}
-_SUFFIX = {"cpp": ".cpp", "cuda_c": ".cu"}
 
 
 @dataclass(frozen=True)
-class Base:
-    """The files from which an answer starts: the last code of this sketch, otherwise the rules' lowering."""
+class _Situation:
+    """What the parts of one prompt are made from; ``verdict`` is that on the last code, None if it was not judged."""
 
-    source: Source | None
-    lowered: Source | None
-    main_file: str
-    why_not_lowered: str = ""
-    #: The manual changes in the earlier sketch's code, as a diff per file; empty without changes.
-    by_hand: str = ""
-    #: The sketch that a prompt contains in addition to the code; empty without one.
-    sketch: str = ""
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        """The source's files without the embedded sketch: a prompt contains the sketch only once."""
-        return bare(self.source).files if self.source else {}
+    brief: CodeBrief
+    library: Library
+    options: Options
+    base: Base
+    verdict: Verdict | None
+    #: The DSL's documents, if there are any.
+    documents: DslDocuments | None
 
     @property
-    def shown(self) -> dict[str, str]:
-        """The kernel's own files as a prompt shows them: comments that quote the sketch are replaced by line numbers.
-
-        A lowered source's helpers and host code are omitted.
-        """
-        return {name: in_short(name, self.files[name], self.sketch) for name in self._own}
+    def omitted(self) -> frozenset[str]:
+        """The parts of the method that this prompt omits on purpose."""
+        return self.options.ablation | self.brief.ablation
 
     @property
-    def _own(self) -> list[str]:
-        if self.lowered is None or self.source is None or self.lowered.files.keys() != self.source.files.keys():
-            return [name for name in self.files if not is_helper(name)]
-        rules = bare(self.lowered).files
-        unchanged = {name for name, text in self.files.items() if text == rules.get(name)}
-        return [name for name in self.files if name == self.main_file or not (is_helper(name) or name in unchanged)]
+    def has_sketch(self) -> bool:
+        return not without_sketch(self.brief, self.options)
 
     @property
-    def zeroed(self) -> list[str]:
-        """The lines of the host code, which a prompt omits, that fill a tensor with zeros before a call."""
-        if self.source is None or self.source.entry_file in self._own:
-            return []
-        text = self.files[self.source.entry_file]
-        assignments = (node for node in ast.walk(python_tree.parse(text)) if isinstance(node, ast.Assign))
-        calls = (n for n in assignments if isinstance(n.value, ast.Call) and ast.unparse(n.value.func) == "torch.zeros")
-        return [line for node in calls if (line := ast.get_source_segment(text, node))]
-
-    @property
-    def in_short(self) -> frozenset[str]:
-        """The files whose text in a prompt differs from their own."""
-        return frozenset(name for name, text in self.shown.items() if text != self.files[name])
-
-
-def base_of(brief: CodeBrief, options: Options) -> Base:
-    """Return the files to start from, and the reason if the sketch cannot be lowered."""
-    is_blind = without_sketch(brief, options)
-    lowered, reason = (None, "") if is_blind else lowered_code(brief)
-    sketch = "" if is_blind else brief.sketch
-    previous = brief.previous if brief.previous is not None and brief.previous.dsl == brief.target.dsl else None
-    if brief.redesigned and lowered is not None:
-        diff = by_hand(brief, previous, brief.previous_sketch, brief.previous_constexpr)
-        return Base(lowered, lowered, _main_file(brief.target.dsl, lowered), reason, diff, sketch)
-    source = previous or lowered
-    return Base(source, lowered, _main_file(brief.target.dsl, source), reason, sketch=sketch)
-
-
-def without_sketch(brief: CodeBrief, options: Options) -> bool:
-    """Whether this Coder works from the task only."""
-    return not brief.sketch.strip() or "sketch" in options.ablation | brief.ablation
+    def is_put_back(self) -> bool:
+        """Whether the answer starts from an earlier code than the last one, because no later one is better."""
+        last = self.brief.history[-1].candidate if self.brief.history else None
+        if self.verdict is None or last is None:
+            return False
+        return not same_code(last.source, self.base.source or last.source)
 
 
 def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base | None = None) -> Prompt:
@@ -125,76 +98,83 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
         PromptError: the task, the sketch and the code to fix are longer than the budget.
     """
     base = base or base_of(brief, options)
-    dsl, has_sketch = brief.target.dsl, not without_sketch(brief, options)
-    entry_file, entry = (base.source.entry_file, base.source.entry) if base.source else ("kernel.py", "kernel")
-    fence = _FENCES.get("." + base.main_file.rpartition(".")[2], "")
-    chip = library.chip(brief.target)
-    documents = library.dsl(dsl)
-    title = documents.spec.title if documents else dsl
-    is_gated = "gate" not in options.ablation | brief.ablation and not _unrun(brief)
-    interpreted = brief.target.backend is Backend.INTERPRETER
-    verdict = judged(brief)
-    # the verdict, or the best code, already contains its figures
-    has_figures = (verdict is not None and verdict.passed) or best_elsewhere(brief, base) is not None
-    timing_lines = [] if has_figures else time_lines(brief)
+    situation = _Situation(brief, library, options, base, judged(brief), library.dsl(brief.target.dsl))
     parts = [
-        Part(
-            "role", _FILE,
-            render(
-                "coder", "role", dsl=title, sketched=has_sketch, entry=entry, entry_file=entry_file,
-                lowered=base.lowered is not None, library=brief.allow_library, gated=is_gated,
-                on_cores=brief.target.chip.kind == "cpu" and not interpreted,
-            ),
-            stable=True,
-        ),
-        Part("answer", _FILE, render("coder", "answer", main_file=base.main_file, fence=fence), stable=True),
-        *_documents(documents, base),
-        Part(
-            "chip", chip.source, render("coder", "chip", target=brief.target, facts=chip.text, interpreted=interpreted),
-            stable=True, rank=8, trims=True,
-        ),
-        Part(
-            "task", f"task {brief.task.hash[:8]}",
-            render("coder", "task", task=brief.task, limits=limit_lines(brief)),
-        ),
-        Part(
-            "bound", "task shapes x chip facts",
-            render(
-                "coder", "bound",
-                lines=(*bound_lines(brief), *timing_lines),
-            ),
-            rank=3,
-        ),
-    ]  # fmt: skip
-    if has_sketch:
-        values = sorted(brief.constexpr.items())
-        text = render("coder", "sketch", numbered=numbered(brief.sketch), constexpr=values)
-        parts.append(Part("sketch", "the Designer", text))
-    if has_sketch and brief.redesigned:
-        parts += _redesign_parts(brief, base)
-    if base.lowered is None:
-        parts += _looked_up(brief, library, options, verdict)
-    else:
-        page = helpers_page(base.files, base.files.get(base.main_file, ""))
-        if page.strip():
-            spaced = any(is_helper(name) and "namespace kl " in text for name, text in base.files.items())
-            text = render("coder", "helpers", page=page, fence=fence, spaced=spaced)
-            parts.append(Part("helpers", "kernellab.lowering", text, rank=4))
-    parts += code_parts(brief)
-    last = brief.history[-1].candidate if brief.history else None
-    put_back = verdict is not None and last is not None and not same_code(last.source, base.source or last.source)
-    work = lowered_work(brief) if base.lowered is not None and verdict is None else ""
-    parts += _code_parts(base, verdict is not None, put_back, work)
-    parts += _best_parts(brief, options, base)
-    parts += _feedback(brief, verdict, put_back or by_rule(base), hot_text(brief, options.ablation))
-    parts += _reading_errors(documents, verdict)
-    if has_sketch and "intermediates" not in options.ablation | brief.ablation:
-        expected = expected_lines(brief, verdict)
-        text = render("coder", "expected", lines=expected) if expected else ""
-        parts.append(Part("expected values", "kernellab.sketch.run", text, rank=2, trims=True))
-    parts.append(Part("go", _FILE, render("coder", "go")))
+        *_stable_parts(situation),
+        *_task_parts(situation),
+        *(_sketch_parts(brief, base) if situation.has_sketch else []),
+        *(_looked_up(situation) if base.lowered is None else _helper_parts(base)),
+        *code_parts(brief),
+        *_code_parts(situation),
+        *_best_parts(situation),
+        *_feedback(situation),
+        *_reading_errors(situation.documents, situation.verdict),
+        *_expected_parts(situation),
+        Part("go", _FILE, render("coder", "go")),
+    ]
     purpose = "edit" if brief.previous and not brief.redesigned else "code"
     return assemble(parts, options.token_budget, purpose=purpose)
+
+
+def _stable_parts(situation: _Situation) -> list[Part]:
+    """The role, the form of the answer, the DSL's documents and the chip: equal in every turn."""
+    brief, base, documents = situation.brief, situation.base, situation.documents
+    target, source = brief.target, base.source
+    chip = situation.library.chip(target)
+    is_interpreted = target.backend is Backend.INTERPRETER
+    role = render(
+        "coder", "role", dsl=documents.spec.title if documents else target.dsl, sketched=situation.has_sketch,
+        entry=source.entry if source else "kernel", entry_file=source.entry_file if source else "kernel.py",
+        lowered=base.lowered is not None, library=brief.allow_library,
+        gated="gate" not in situation.omitted and not _unrun(brief),
+        on_cores=target.chip.kind == "cpu" and not is_interpreted,
+    )  # fmt: skip
+    answer = render("coder", "answer", main_file=base.main_file, fence=fence_of(base.main_file))
+    chip_text = render("coder", "chip", target=target, facts=chip.text, interpreted=is_interpreted)
+    return [
+        Part("role", _FILE, role, stable=True),
+        Part("answer", _FILE, answer, stable=True),
+        *_documents(documents, base),
+        Part("chip", chip.source, chip_text, stable=True, rank=8, trims=True),
+    ]
+
+
+def _task_parts(situation: _Situation) -> list[Part]:
+    brief, verdict = situation.brief, situation.verdict
+    # the verdict, or the best code, already contains its figures
+    has_figures = (verdict is not None and verdict.passed) or best_elsewhere(brief, situation.base) is not None
+    lines = (*bound_lines(brief), *([] if has_figures else time_lines(brief)))
+    task = render("coder", "task", task=brief.task, limits=limit_lines(brief))
+    return [
+        Part("task", f"task {brief.task.hash[:8]}", task),
+        Part("bound", "task shapes x chip facts", render("coder", "bound", lines=lines), rank=3),
+    ]
+
+
+def _sketch_parts(brief: CodeBrief, base: Base) -> list[Part]:
+    """The sketch with its values, and what the Designer changed in it."""
+    text = render("coder", "sketch", numbered=numbered(brief.sketch), constexpr=sorted(brief.constexpr.items()))
+    parts = [Part("sketch", "the Designer", text)]
+    return parts + _redesign_parts(brief, base) if brief.redesigned else parts
+
+
+def _helper_parts(base: Base) -> list[Part]:
+    """The signatures of the helpers that lowered code calls."""
+    page = helpers_page(base.files, base.files.get(base.main_file, ""))
+    if not page.strip():
+        return []
+    spaced = any(is_helper(name) and "namespace kl " in text for name, text in base.files.items())
+    text = render("coder", "helpers", page=page, fence=fence_of(base.main_file), spaced=spaced)
+    return [Part("helpers", "kernellab.lowering", text, rank=4)]
+
+
+def _expected_parts(situation: _Situation) -> list[Part]:
+    """What the sketch computes at the first wrong element."""
+    if not situation.has_sketch or "intermediates" in situation.omitted:
+        return []
+    expected = expected_lines(situation.brief, situation.verdict)
+    text = render("coder", "expected", lines=expected) if expected else ""
+    return [Part("expected values", "kernellab.sketch.run", text, rank=2, trims=True)]
 
 
 def _unrun(brief: CodeBrief) -> bool:
@@ -239,19 +219,20 @@ def _reading_errors(documents: DslDocuments | None, verdict: Verdict | None) -> 
     return [Part("reading errors", documents.suggestions.place, text, rank=7, trims=True)] if error_text else []
 
 
-def _looked_up(brief: CodeBrief, library: Library, options: Options, verdict: Verdict | None) -> list[Part]:
+def _looked_up(situation: _Situation) -> list[Part]:
     """The API's parts that the sketch and the last error need, and examples of the family."""
-    dsl, parts = brief.target.dsl, []
+    brief, library, verdict, parts = situation.brief, situation.library, situation.verdict, list[Part]()
+    dsl = brief.target.dsl
     error = " ".join(verdict_lines(verdict)) if verdict is not None and not verdict.passed else ""
-    api = library.api(dsl, operations_of(brief.sketch), error, int(options.token_budget * _API_SHARE))
+    budget = int(situation.options.token_budget * _API_SHARE)
+    api = library.api(dsl, operations_of(brief.sketch), error, budget)
     if api is not None:
         text = render("coder", "api", dsl=dsl, sketched=bool(brief.sketch.strip()), passages=[api])
         parts.append(Part("API", api.source, text, rank=4, trims=True))
-    if "examples" not in options.ablation | brief.ablation:
-        quotes: list[Quote] = library.examples(dsl, brief.task, nearest=True)
-        if quotes:
-            text = render("coder", "examples", passages=quotes)
-            parts.append(Part("examples", ", ".join(p.source for p in quotes), text, rank=6))
+    quotes = library.examples(dsl, brief.task, nearest=True) if "examples" not in situation.omitted else []
+    if quotes:
+        text = render("coder", "examples", passages=quotes)
+        parts.append(Part("examples", ", ".join(quote.source for quote in quotes), text, rank=6))
     return parts
 
 
@@ -268,115 +249,87 @@ def operations_of(sketch: str) -> list[str]:
     return ["launch", *sorted(words & {*OPS, *LOOP_HINTS, "load", "store", "atomic_add", "gather", "scatter"})]
 
 
-def _code_parts(base: Base, judged_before: bool, put_back: bool, work: str) -> list[Part]:
+def _code_parts(situation: _Situation) -> list[Part]:
+    """The code from which the answer starts, or why there is none."""
+    base, is_first = situation.base, situation.verdict is None
     if base.source is None:
         if not base.why_not_lowered:
             return []
         text = f"# No code by rule\nThe sketch could not be compiled by rule: {base.why_not_lowered}"
         return [Part("no lowering", "kernellab.lowering", text)]
-    hidden = sorted(set(base.files) - set(base.shown))
     is_lowered = by_rule(base)
-    title = (
-        "Code that was compiled from the sketch by rule"
-        + ("" if judged_before else ": right where the sketch is; make it faster, or keep it")
-        if is_lowered and not put_back
-        else "The best code so far, put back: no later one is better"
-        if put_back
-        else "Your last code"
-    )
+    work = lowered_work(situation.brief) if is_lowered and is_first else ""
     text = render(
-        "coder", "base", title=title, files=sorted(base.shown.items()), hidden=hidden, marked=bool(base.in_short),
-        zeroed=base.zeroed, entry=base.source.entry_file, work=work if is_lowered else "",
-        fences={name: _FENCES.get("." + name.rpartition(".")[2], "") for name in base.shown},
+        "coder", "base", title=_code_title(situation), files=sorted(base.shown.items()),
+        hidden=sorted(set(base.files) - set(base.shown)), marked=bool(base.in_short), zeroed=base.zeroed,
+        entry=base.source.entry_file, work=work, fences={name: fence_of(name) for name in base.shown},
     )  # fmt: skip
     source = "kernellab.lowering" if is_lowered else "the journal"
     # edits and the interface of its host code refer to it, so it is complete, and the last part to be omitted
-    return [Part("code", source, text, rank=1 if is_lowered and not judged_before else 0)]
+    return [Part("code", source, text, rank=1 if is_lowered and is_first else 0)]
 
 
-def by_rule(base: Base) -> bool:
-    """Whether the code from which an answer starts is the rules' unchanged lowering."""
-    return base.source is not None and base.lowered is not None and same_code(base.source, base.lowered)
+def _code_title(situation: _Situation) -> str:
+    if situation.is_put_back:
+        return "The best code so far, put back: no later one is better"
+    if not by_rule(situation.base):
+        return "Your last code"
+    title = "Code that was compiled from the sketch by rule"
+    return title if situation.verdict is not None else f"{title}: right where the sketch is; make it faster, or keep it"
 
 
-def best_elsewhere(brief: CodeBrief, base: Base) -> Attempt | None:
-    """The best attempt so far if its code differs from that from which an answer starts."""
-    best = best_of(brief.history)
-    if best is None or best.candidate is None or best.candidate.source.dsl != brief.target.dsl or base.source is None:
-        return None
-    return None if same_code(best.candidate.source, base.source) else best
-
-
-def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
+def _best_parts(situation: _Situation) -> list[Part]:
     """The best code so far, which the model does not remember, if an answer starts from other code."""
+    brief, base = situation.brief, situation.base
     best = best_elsewhere(brief, base)
     if best is None or best.candidate is None or best.verdict is None or best.verdict.time is None:
         return []
     files = {n: t for n, t in bare(best.candidate.source).files.items() if not is_helper(n) and base.files.get(n) != t}
-    shortened = {
-        name: in_short(name, text, brief.sketch) for name, text in files.items() if best.sketch == brief.sketch
-    }
-    marked = not base.in_short and any(shortened[name] != files[name] for name in shortened)
-    files |= shortened
+    is_of_sketch = best.sketch == brief.sketch
+    shown = {name: in_short(name, text, brief.sketch) if is_of_sketch else text for name, text in files.items()}
+    is_marked = not base.in_short and shown != files
     text = render(
         "coder", "best", number=brief.history.index(best) + 1, time=duration(best.verdict.time.median_ms),
-        files=sorted(files.items()), fences={n: _FENCES.get("." + n.rpartition(".")[2], "") for n in files},
-        lines=[] if "profile" in options.ablation | brief.ablation else hot_of_kernel(best), marked=marked,
+        files=sorted(shown.items()), fences={name: fence_of(name) for name in shown},
+        lines=[] if "profile" in situation.omitted else hot_of_kernel(best), marked=is_marked,
     )  # fmt: skip
     # an answer may go on from it, so it is complete or omitted
     return [Part("best code", "the journal", text, rank=2)]
 
 
-def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list[str]) -> list[Part]:
-    parts = []
+def _feedback(situation: _Situation) -> list[Part]:
+    """The verdict on the last code, where its time goes, earlier rounds, the route, and people's notes."""
+    brief, verdict, parts = situation.brief, situation.verdict, list[Part]()
     if verdict is not None and brief.previous is not None:
-        # as shown in the prompt, so that a quoted line occurs in the file
-        quoted = {name: in_short(name, text, brief.sketch) for name, text in brief.previous.files.items()}
-        text, short = (
-            render(
-                "coder",
-                "judged",
-                lines=verdict_lines(verdict, quoted, brief.route.suggestion if brief.route else ""),
-                error_map=shown,
-                log=log,
-                passed=verdict.passed,
-                limited=bool(avoidable(verdict.conditions)),
-                others=others,
-                late=verdict.evidence is not None and verdict.evidence.signature in LATE,
-                of_judge=is_of_judge(verdict.evidence),
-                interpreted=brief.target.backend is Backend.INTERPRETER,
-            )
-            for shown, log in ((error_map(verdict), log_end(verdict)), ("", ""))
-        )
-        parts.append(Part("verdict on the last code", "the Verifier", text, rank=1, shorter=(short,), trims=True))
-    if hot:
+        parts.append(_verdict_part(situation, verdict, brief.previous))
+    if hot := hot_text(brief, situation.options.ablation):
         parts.append(Part("time", "the judge's samples", render("coder", "hot", lines=hot), rank=3))
     if brief.history:
         forms = [history_text(brief.history, count, brief.route, verdict) for count in (None, _LAST_ROUNDS, 1)]
         full, *shorter = (render("coder", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(shorter)))
     if brief.route is not None and (own_reason(brief.route) or brief.route.suggestion):
-        parts.append(
-            Part("route", "the Conductor", render("coder", "route", route=brief.route, judged=verdict is not None))
-        )
+        text = render("coder", "route", route=brief.route, judged=verdict is not None)
+        parts.append(Part("route", "the Conductor", text))
     if brief.notes:
         parts.append(Part("notes", "people and agents", render("coder", "notes", notes=brief.notes)))
     return parts
 
 
-def judged(brief: CodeBrief) -> Verdict | None:
-    """The verdict on ``brief.previous``; None if it was not judged, or belongs to another sketch."""
-    if brief.previous is None or brief.redesigned:
-        return None
-    for attempt in reversed(brief.history):
-        if attempt.candidate is not None and same_code(attempt.candidate.source, brief.previous):
-            return attempt.verdict
-    return None
+def _verdict_part(situation: _Situation, verdict: Verdict, previous: Source) -> Part:
+    """The verdict; its shorter form is without the map of errors and the log."""
+    brief = situation.brief
+    # as shown in the prompt, so that a quoted line occurs in the file
+    quoted = {name: in_short(name, text, brief.sketch) for name, text in previous.files.items()}
 
+    def form(map_text: str, log: str) -> str:
+        return render(
+            "coder", "judged", error_map=map_text, log=log, passed=verdict.passed,
+            lines=verdict_lines(verdict, quoted, brief.route.suggestion if brief.route else ""),
+            limited=bool(avoidable(verdict.conditions)), others=situation.is_put_back or by_rule(situation.base),
+            late=verdict.evidence is not None and verdict.evidence.signature in LATE,
+            of_judge=is_of_judge(verdict.evidence), interpreted=brief.target.backend is Backend.INTERPRETER,
+        )  # fmt: skip
 
-def _main_file(dsl: str, source: Source | None) -> str:
-    """The file that contains the kernel: the one in the DSL's own language, otherwise the entry."""
-    suffix = _SUFFIX.get(dsl)
-    if source is None:
-        return "kernel.py" if suffix is None else f"kernel{suffix}"
-    return next((name for name in sorted(source.files) if suffix and name.endswith(suffix)), source.entry_file)
+    full, short = form(error_map(verdict), log_end(verdict)), form("", "")
+    return Part("verdict on the last code", "the Verifier", full, rank=1, shorter=(short,), trims=True)
