@@ -11,8 +11,9 @@ import torch
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief
 from kernellab.agents.model import Options
 from kernellab.agents.model.expected import lines
-from kernellab.agents.model.expected.element import Call, Step, narrowed, steps_to
+from kernellab.agents.model.expected.element import Step, steps_to
 from kernellab.agents.model.expected.lines import expected_lines
+from kernellab.agents.model.expected.narrow import Call, narrowed
 from kernellab.agents.model.expected.variants import Variant
 from kernellab.agents.model.prompts.code import code_prompt
 from kernellab.agents.model.prompts.quotes import Library
@@ -162,10 +163,10 @@ def test_the_values_of_a_tile_are_those_of_the_element_and_not_of_its_first_row(
     found = _steps(NEAREST, {"x": x, "books": books}, "codes", 13 * 3 + 2, N=20, M=3, K=5, D=4)
     row, book = x[13, 8:12].double(), books[2].double()
     diff = row - book
-    assert found["s"].values == pytest.approx(row.tolist()) and found["s"].of == 4
-    assert found["c"].values == pytest.approx(book.reshape(-1)[:4].tolist()) and found["c"].of == 20
-    assert found["diff"].values == pytest.approx(diff.reshape(-1)[:4].tolist()) and found["diff"].of == 20
-    assert found["dist"].values == pytest.approx((diff * diff).sum(1)[:4].tolist()) and found["dist"].of == 5
+    assert found["s"].values == pytest.approx(row.tolist()) and found["s"].count == 4
+    assert found["c"].values == pytest.approx(book.reshape(-1)[:4].tolist()) and found["c"].count == 20
+    assert found["diff"].values == pytest.approx(diff.reshape(-1)[:4].tolist()) and found["diff"].count == 20
+    assert found["dist"].values == pytest.approx((diff * diff).sum(1)[:4].tolist()) and found["dist"].count == 5
     assert all(step.alone for step in found.values())
 
 

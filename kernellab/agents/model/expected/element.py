@@ -11,9 +11,8 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.model.expected.axes import UNKNOWN, Axes, axes_of
+from kernellab.agents.model.expected.narrow import Call, tensor_of
 from kernellab.errors import NotRunnable
-from kernellab.sketch.program.access import start_of
-from kernellab.sketch.program.ints import num
 from kernellab.sketch.program.program import (
     Assign,
     AtomicAdd,
@@ -22,15 +21,13 @@ from kernellab.sketch.program.program import (
     Load,
     Loop,
     MultiAssign,
-    Point,
     Program,
-    Range,
     Scatter,
     Statement,
     Store,
     Tile,
 )
-from kernellab.sketch.program.walk import parallel_loops, statements
+from kernellab.sketch.program.walk import statements
 from kernellab.sketch.run.confined import compute, spoiled
 from kernellab.sketch.run.interpreter import RunInput, execute, interpret, prepared
 from kernellab.sketch.run.values import IndexValue, Scope
@@ -44,25 +41,11 @@ if TYPE_CHECKING:
 _MOST_STEPS = 20_000
 #: Number of recorded values of a tile.
 _FIRST = 4
-#: Maximum number of iterations of a loop that are searched for those that store the element.
-_MOST_TURNS = 1 << 16
-
-
-@dataclass(frozen=True)
-class Call:
-    """A program's inputs by tensor name, the values of its symbols and constexprs, and the element to follow."""
-
-    inputs: Mapping[str, Any]
-    symbols: Mapping[str, int]
-    constexpr: Mapping[str, int | float]
-    #: The out tensor, and the element's flat index in it.
-    tensor: str
-    element: int
 
 
 @dataclass(frozen=True)
 class Step:
-    """The result of a statement: ``values`` of the element, or the first of its tile (of ``of`` elements).
+    """The result of a statement: ``values`` of the element, or the first of its tile (of ``count`` elements).
 
     ``last`` is the result in the last step of the loop around it, if different. Not ``alone``: it is unknown which of
     the tile's values lead to the element.
@@ -71,7 +54,7 @@ class Step:
     line: int
     name: str
     values: tuple[float, ...]
-    of: int = 1
+    count: int = 1
     last: tuple[float, ...] = ()
     alone: bool = True
 
@@ -111,121 +94,54 @@ def _followed(run_input: RunInput, call: Call, seconds: float) -> list[tuple[Any
     return [astuple(step) for step in trail.found]
 
 
-def _read_step(line: Any, name: Any, values: Any, of: Any, last: Any, alone: Any) -> Step:
-    return Step(int(line), str(name), tuple(map(float, values)), int(of), tuple(map(float, last)), bool(alone))
+def _read_step(line: Any, name: Any, values: Any, count: Any, last: Any, alone: Any) -> Step:
+    """The step of a worker's answer, whose fields may be spoiled. Raises TypeError, ValueError."""
+    return Step(int(line), str(name), tuple(map(float, values)), int(count), tuple(map(float, last)), bool(alone))
 
 
-def _around(kernel: Kernel, tensor: str) -> set[str]:
-    """The variables of the loops around each store to ``tensor``: each iteration computes its own elements."""
-    loops = [s for s in statements(kernel.body) if isinstance(s, Loop)]
-    return {
-        loop.var
-        for loop in loops
-        if any(isinstance(s, (Store, Scatter, AtomicAdd)) and _written(s) == tensor for s in statements(loop.body))
-    }
+@dataclass(frozen=True)
+class _Recorded:
+    """A tile's contents after its statement, in the first and the last step of the loops inside one iteration of those
+    around the stores (``iteration``: their variables' values)."""
 
-
-# -- the iterations that matter ------------------------------------------------------------------------------------
-
-
-def narrowed(program: Program, call: Call) -> Program:
-    """Return ``program`` with the grid of the kernels that write the element reduced to its possible iterations."""
-    last = max((i for i, k in enumerate(program.kernels) if call.tensor in k.writes), default=-1)
-    kernels = tuple(_narrow(k, program, call) if i == last else k for i, k in enumerate(program.kernels))
-    return replace(program, kernels=kernels)
-
-
-def _narrow(kernel: Kernel, program: Program, call: Call) -> Kernel:
-    numbers = {k: int(v) for k, v in {**call.constexpr, **call.symbols}.items() if float(v).is_integer()}
-    loops, _, _ = parallel_loops(kernel.body)
-    writes = [s for s in statements(kernel.body) if isinstance(s, (Store, Scatter, AtomicAdd))]
-    stores = [s for s in writes if isinstance(s, Store) and s.region.tensor.name == call.tensor]
-    if len(stores) != sum(1 for s in writes if _written(s) == call.tensor):
-        return kernel
-    body = kernel.body
-    for loop in loops:
-        turns = {turn for store in stores for turn in _turns(loop, store, numbers, call.element)}
-        if stores and len(turns) == 1 and all(_alone(loop, store) for store in stores):
-            body = tuple(_replaced(s, loop.var, turns.copy().pop()) for s in body)
-    return replace(kernel, body=body)
-
-
-def _written(stmt: Store | Scatter | AtomicAdd) -> str:
-    return stmt.tensor.name if isinstance(stmt, Scatter) else stmt.region.tensor.name
-
-
-def _alone(loop: Loop, store: Store) -> bool:
-    """Whether only the loop's variable determines the store's place along some dimension."""
-    return any(start_of(item).loop_vars() == {loop.var} for item in store.region.index)
-
-
-def _turns(loop: Loop, store: Store, numbers: Mapping[str, int], element: int) -> list[int]:
-    """The values of the loop's variable at which ``store`` may reach the element."""
-    ends = [e.evaluate(numbers) for e in (loop.start, loop.stop, loop.step) if e.names() <= numbers.keys()]
-    if len(ends) < 3 or not _alone(loop, store):
-        return []
-    turns: Sequence[int] = range(*ends)
-    if len(turns) > _MOST_TURNS:
-        return []
-    shape = [e.evaluate(numbers) for e in store.region.tensor.shape]
-    position_of_element = _unravel(element, shape)
-    for position, item in zip(position_of_element, store.region.index, strict=True):
-        if start_of(item).loop_vars() == {loop.var}:
-            turns = [t for t in turns if _reaches(item, {**numbers, loop.var: t}, position)]
-    return list(turns)
-
-
-def _reaches(item: Point | Range, numbers: Mapping[str, int], position: int) -> bool:
-    if isinstance(item, Point):
-        return item.at.evaluate(numbers) == position
-    step = item.step.evaluate(numbers)
-    offset = position - item.start.evaluate(numbers)
-    return step > 0 and offset % step == 0 and 0 <= offset // step < item.extent.evaluate(numbers)
-
-
-def _unravel(flat: int, shape: Sequence[int]) -> list[int]:
-    indices: list[int] = []
-    for size in reversed(shape):
-        indices.insert(0, flat % max(size, 1))
-        flat //= max(size, 1)
-    return indices
-
-
-def _replaced(stmt: Statement, var: str, turn: int) -> Statement:
-    """Return ``stmt`` with its loop over ``var`` only at ``turn``."""
-    if not isinstance(stmt, Loop):
-        return stmt
-    if stmt.var == var:
-        return replace(stmt, start=num(turn), stop=num(turn + 1), step=num(1))
-    return replace(stmt, body=tuple(_replaced(s, var, turn) for s in stmt.body))
-
-
-# -- the values on the way -------------------------------------------------------------------------------------------
+    iteration: dict[str, int]
+    line: int
+    tile: Tile
+    first: Tensor
+    last: Tensor
 
 
 @dataclass
 class _Trail:
-    """Records the result of each statement of ``kernel`` and, for the iteration that stores the element, its values."""
+    """Records the result of each statement of ``kernel`` and, for the iteration that stores the element, its values.
+
+    The interpreter calls :meth:`step` before a statement and :meth:`access` when it loads or stores, so a statement's
+    result is read one step later.
+    """
 
     call: Call
     kernel: Kernel
+    #: The steps to the element; empty until it is stored.
     found: tuple[Step, ...] = ()
     _steps: int = 0
+    #: The statement that runs now, with its scope.
     _pending: tuple[Statement, Scope] | None = None
-    #: By statement: the iteration, the line, the tile, and its first and last contents.
-    _given: dict[tuple[int, int], tuple[dict[str, int], int, Tile, Tensor, Tensor]] = field(default_factory=dict)
+    #: By statement and number of its tile.
+    _recorded: dict[tuple[int, int], _Recorded] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._around = _around(self.kernel, self.call.tensor)
         self._axes = axes_of(self.kernel, self.call.tensor)
         body = list(statements(self.kernel.body))
-        self._own = {id(stmt) for stmt in body}
+        self._statement_ids = {id(stmt) for stmt in body}
+        stores = [s for s in body if isinstance(s, (Store, Scatter, AtomicAdd))]
+        #: Variables of the loops around each store to the tensor: each iteration computes its own elements.
+        self._outer_vars = {loop.var for loop in body if isinstance(loop, Loop) and _stores_to(self.call.tensor, loop)}
         #: Lines that only load what a launch or an earlier statement has stored.
-        stored = {_written(s) for s in body if isinstance(s, (Store, Scatter, AtomicAdd))}
-        self._loads = {s.span.line for s in body if isinstance(s, Load) and s.region.tensor.name in stored}
+        stored = {tensor_of(s) for s in stores}
+        self._reloads = {s.span.line for s in body if isinstance(s, Load) and s.region.tensor.name in stored}
 
     def step(self, stmt: Statement, scope: Scope) -> None:
-        self._flush()
+        self._record_pending()
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise NotRunnable("The run is too long to follow.", "Look at a smaller case.")
@@ -238,40 +154,39 @@ class _Trail:
         inside: Tensor,
         indices: Mapping[str, IndexValue],
     ) -> None:
-        tensor = _written(stmt) if not isinstance(stmt, Load) else ""
-        if self.found or tensor != self.call.tensor:
+        if self.found or isinstance(stmt, Load) or tensor_of(stmt) != self.call.tensor:
             return
         hit = ((elements == self.call.element) & inside).nonzero()
         if not len(hit):
             return
-        offset = [int(i) for i in hit[0][1:]]
-        extents = tuple(elements.shape[1:])
+        offset, extents = [int(i) for i in hit[0][1:]], tuple(elements.shape[1:])
         leading = [
             entry
-            for entry in self._given.values()
-            if entry[2].uid in self._axes and all(indices.get(k) == v for k, v in entry[0].items())
+            for entry in self._recorded.values()
+            if entry.tile.uid in self._axes and all(indices.get(var) == i for var, i in entry.iteration.items())
         ]
-        if {entry[1] for entry in leading} <= self._loads:
+        if {entry.line for entry in leading} <= self._reloads:
             return  # their values were computed into a tensor that they load
-        self.found = tuple(
-            _step(line, tile, first, last, offset, extents, self._axes[tile.uid])
-            for _, line, tile, first, last in leading
-        )
+        self.found = tuple(_step(entry, offset, extents, self._axes[entry.tile.uid]) for entry in leading)
 
-    def _flush(self) -> None:
+    def _record_pending(self) -> None:
         if self._pending is None:
             return
         stmt, scope = self._pending
         self._pending = None
-        if id(stmt) not in self._own:
+        if id(stmt) not in self._statement_ids:
             return
-        turn = {k: v for k, v in scope.indices.items() if k in self._around and isinstance(v, int)}
+        iteration = {k: v for k, v in scope.indices.items() if k in self._outer_vars and isinstance(v, int)}
         for number, tile in enumerate(_tiles(stmt)):
-            contents = scope.tiles[tile.uid]
-            key = id(stmt), number
-            earlier = self._given.get(key)
-            first = earlier[3] if earlier is not None and earlier[0] == turn else contents
-            self._given[key] = turn, stmt.span.line, tile, first, contents
+            contents, key = scope.tiles[tile.uid], (id(stmt), number)
+            earlier = self._recorded.get(key)
+            first = earlier.first if earlier is not None and earlier.iteration == iteration else contents
+            self._recorded[key] = _Recorded(iteration, stmt.span.line, tile, first, contents)
+
+
+def _stores_to(tensor: str, loop: Loop) -> bool:
+    stores = (s for s in statements(loop.body) if isinstance(s, (Store, Scatter, AtomicAdd)))
+    return any(tensor_of(store) == tensor for store in stores)
 
 
 def _tiles(stmt: Statement) -> Iterator[Tile]:
@@ -284,19 +199,21 @@ def _tiles(stmt: Statement) -> Iterator[Tile]:
             yield from stmt.tiles
 
 
-def _step(
-    line: int, tile: Tile, first: Tensor, last: Tensor, offset: Sequence[int], extents: Sequence[int], axes: Axes
-) -> Step:  # fmt: skip
-    values, of = _at(first, offset, extents, axes)
-    later, _ = _at(last, offset, extents, axes)
-    return Step(line, tile.name, values, of, later if later != values else (), UNKNOWN not in axes)
+def _step(entry: _Recorded, offset: Sequence[int], extents: Sequence[int], axes: Axes) -> Step:
+    leading = _leading(entry.first, offset, extents, axes)
+    first, last = _first_values(leading), _first_values(_leading(entry.last, offset, extents, axes))
+    count = int(leading.numel())
+    return Step(entry.line, entry.tile.name, first, count, last if last != first else (), UNKNOWN not in axes)
 
 
-def _at(tile: Tensor, offset: Sequence[int], extents: Sequence[int], axes: Axes) -> tuple[tuple[float, ...], int]:
-    """The first of the tile's values that lead to the element at ``offset`` of the stored region, and their number."""
+def _leading(tile: Tensor, offset: Sequence[int], extents: Sequence[int], axes: Axes) -> Tensor:
+    """The tile's values that lead to the element at ``offset`` of the stored region, flat."""
     place: list[int | slice] = [0]
     for size, axis in zip(tile.shape[1:], axes, strict=True):
         follows = axis >= 0 and size == extents[axis]
         place.append(offset[axis] if follows else 0 if size == 1 else slice(None))
-    values = tile[tuple(place)].reshape(-1)
-    return tuple(float(v) for v in values[:_FIRST].tolist()), int(values.numel())
+    return tile[tuple(place)].reshape(-1)
+
+
+def _first_values(values: Tensor) -> tuple[float, ...]:
+    return tuple(float(value) for value in values[:_FIRST].tolist())

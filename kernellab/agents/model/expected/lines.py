@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import isclose, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernellab.agents.briefs import CodeBrief
-from kernellab.agents.model.expected.element import Call, Step, narrowed, steps_to, value_at
+from kernellab.agents.model.expected.element import Step, steps_to, value_at
+from kernellab.agents.model.expected.narrow import Call, narrowed
 from kernellab.agents.model.expected.variants import Variant, variants
 from kernellab.errors import KernellabError
 from kernellab.records import Evidence, Stage, Verdict
@@ -23,12 +24,12 @@ _FOLLOW_S, _VARIANTS_S = 1.5, 1.5
 #: Size of inputs above which they are not generated again.
 _MOST_BYTES = 128 << 20
 #: Relative difference up to which two values are equal: the kernel's is rounded, the sketch's is not.
-_SAME = {"float16": 4e-3, "bfloat16": 3e-2}
-_SAME_ELSE = 2e-5
+_TOLERANCES = {"float16": 4e-3, "bfloat16": 3e-2}
+_TOLERANCE_ELSE = 2e-5
 #: Relative difference up to which the reference's value, rounded on the way, equals the sketch's.
 _ROUNDED = 1e-2
-_MOST_STEPS = 16
-_MOST_FITTING = 2
+#: Maximum number of statements, and of fitting changes, in a prompt.
+_MOST_STEPS, _MOST_FITTING = 16, 2
 
 
 def expected_lines(brief: CodeBrief, verdict: Verdict | None) -> tuple[str, ...]:
@@ -61,23 +62,15 @@ def _lines(brief: CodeBrief, evidence: Evidence) -> tuple[str, ...]:
     expected = value_at(small, call, _FOLLOW_S)
     if not steps or not _same(expected, evidence.want, _ROUNDED):
         return ()  # other inputs than those that failed, or the sketch itself is wrong
-    tolerance = _SAME.get(brief.task.outputs[evidence.output or 0].dtype, _SAME_ELSE)
     # the kernel's value has about the reference's rounding error
-    tolerance = max(
-        tolerance, min(_ROUNDED, 4 * abs(expected - float(evidence.want or 0.0)) / max(abs(expected), 1e-30))
-    )
+    reference_error = abs(expected - float(evidence.want or 0.0)) / max(abs(expected), 1e-30)
+    of_dtype = _TOLERANCES.get(brief.task.outputs[evidence.output or 0].dtype, _TOLERANCE_ELSE)
+    tolerance = max(of_dtype, min(_ROUNDED, 4 * reference_error))
     lines = [_line(step) for step in steps[-_MOST_STEPS:]]
     lines.append(f"stored: {expected:.6g}; the kernel has {_shown(evidence.got)}")
-    if not _telling(evidence.got):
-        return tuple(lines)
-    matches, all_tried = _fitting(small, call, expected, evidence.got, tolerance)
-    if matches:
-        changes = "; or ".join(f"in line {v.line} ({v.words})" for v in matches)
-        # many changes of a mask give the same value
-        end = "Look there first." if len(matches) == 1 else "One element does not tell which: look at what they share."
-        lines.append(f"The kernel's value is what the sketch gives with one change {changes}. {end}")
-    elif all_tried:
-        lines.append("No change of one operation of the sketch gives the kernel's value.")
+    if _is_telling(evidence.got):
+        fitting = _fitting(small, call, expected, evidence.got, tolerance)
+        lines += filter(None, [_change_text(fitting)])
     return tuple(lines)
 
 
@@ -106,41 +99,56 @@ def _call(program: Program, brief: CodeBrief, evidence: Evidence) -> Call | None
     )
 
 
-def _fitting(
-    program: Program, call: Call, own: float, got: float | str | None, near: float
-) -> tuple[list[Variant], bool]:
+class _Fitting(NamedTuple):
     """The first variants whose value at the element is the kernel's, and whether time sufficed for all."""
+
+    variants: list[Variant]
+    all_tried: bool
+
+
+def _fitting(program: Program, call: Call, expected: float, got: float | str | None, tolerance: float) -> _Fitting:
     deadline = used() + _VARIANTS_S
     matches: list[Variant] = []
     for variant in variants(program):
         seconds_left = deadline - used()
         if seconds_left <= 0 or len(matches) == _MOST_FITTING:
-            return matches, False
+            return _Fitting(matches, False)
         try:
             value = value_at(variant.program, call, seconds_left)
         except (KernellabError, RuntimeError):
             continue  # the changed program does not run
-        if _same(value, got, near) and not _same(value, own, near):
+        if _same(value, got, tolerance) and not _same(value, expected, tolerance):
             matches.append(variant)
-    return matches, True
+    return _Fitting(matches, True)
 
 
-def _telling(got: float | str | None) -> bool:
+def _change_text(fitting: _Fitting) -> str:
+    """The change of the sketch that gives the kernel's value, in a sentence; "" if it is unknown whether one does."""
+    if not fitting.variants:
+        return "No change of one operation of the sketch gives the kernel's value." if fitting.all_tried else ""
+    changes = "; or ".join(f"in line {variant.line} ({variant.words})" for variant in fitting.variants)
+    # many changes of a mask give the same value
+    is_single = len(fitting.variants) == 1
+    end = "Look there first." if is_single else "One element does not tell which: look at what they share."
+    return f"The kernel's value is what the sketch gives with one change {changes}. {end}"
+
+
+def _is_telling(got: float | str | None) -> bool:
     """Whether few mistakes give the value. Many give 0, 1 or NaN."""
     return got is not None and isfinite(float(got)) and abs(float(got)) not in (0.0, 1.0)
 
 
-def _same(value: float, other: float | str | None, near: float) -> bool:
+def _same(value: float, other: float | str | None, tolerance: float) -> bool:
     if other is None:
         return False
     number = float(other)
     if not (isfinite(value) and isfinite(number)):
         return str(value) == str(number)
-    return isclose(value, number, rel_tol=near, abs_tol=near * 1e-3)
+    return isclose(value, number, rel_tol=tolerance, abs_tol=tolerance * 1e-3)
 
 
 def _line(step: Step) -> str:
-    suffix = f", ... ({step.of} values)" if step.of > len(step.values) else ""
+    suffix = f", ... ({step.count} values)" if step.count > len(step.values) else ""
     suffix += "" if step.alone else ", not for this element alone"
     text = f"line {step.line}: {step.name} = {', '.join(f'{v:.6g}' for v in step.values)}{suffix}"
     return f"{text}; {', '.join(f'{v:.6g}' for v in step.last)} in the last step" if step.last else text
