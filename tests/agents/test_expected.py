@@ -14,7 +14,6 @@ from kernellab.agents.model.expected import lines
 from kernellab.agents.model.expected.element import Step, steps_to
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.expected.narrow import Call, narrowed
-from kernellab.agents.model.expected.variants import Variant
 from kernellab.agents.model.prompts.code import code_prompt
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.rules.coder import RulesCoder
@@ -94,9 +93,9 @@ def test_of_changes_that_explain_one_value_alike_none_is_where_to_look(
     assert expected_lines(brief, verdict)[-1].endswith("Look there first.")
     found = lines._fitting
 
-    def twice(*given: Any) -> tuple[list[Variant], bool]:
-        fitting, whole = found(*given)
-        return fitting * 2, whole
+    def twice(*given: Any) -> lines._Fitting:
+        fitting = found(*given)
+        return fitting._replace(variants=fitting.variants * 2)
 
     monkeypatch.setattr(lines, "_fitting", twice)
     last = expected_lines(brief, verdict)[-1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt, PromptError
@@ -12,14 +13,15 @@ from kernellab.models.exchanges import ChatMessage, Section
 from kernellab.models.tokens import estimate
 
 #: Faults after which the request is repeated once, with a note on brevity after a cut or empty reply.
-_AGAIN = (ModelFault.TRUNCATED, ModelFault.EMPTY, ModelFault.FILTERED)
+_REPEATED = (ModelFault.TRUNCATED, ModelFault.EMPTY, ModelFault.FILTERED)
 #: Share of its tokens to which a prompt that is too long is reduced, and how often.
-_SMALLER, _TIMES_SMALLER = 0.6, 3
+_SMALLER, _MOST_REDUCTIONS = 0.6, 3
 _SHORTER = (
     "Your last reply did not arrive complete: it reached the limit of its length, or was empty. Answer once more, "
     "without reasoning, in the shortest form that holds everything asked for."
 )
 
+T = TypeVar("T")
 
 #: For a model that repeats its reply when asked to correct it: another request would not help.
 REPEATS = "The model gave the same reply again when it was asked to correct it."
@@ -37,11 +39,14 @@ class Conversation:
 
     def __init__(self, talk: Talk, prompt: Prompt, options: Options) -> None:
         self._talk, self._prompt, self._options = talk, prompt, options
+        #: What is sent next: the prompt's messages, then the last reply and the request that follows it.
         self._messages: tuple[ChatMessage, ...] = prompt.messages
         self._sections: tuple[Section, ...] = prompt.sections
-        self._chances, self._smaller = 1, _TIMES_SMALLER
-        #: The last reply's text, and whether the model repeated the one before.
-        self.last, self.repeated = "", False
+        self._repeats_left, self._reductions_left = 1, _MOST_REDUCTIONS
+        #: The last reply's text.
+        self.last = ""
+        #: Whether it repeats the one before.
+        self.repeated = False
 
     def ask(self) -> str:
         """Return the reply to the prompt. Raises ModelError."""
@@ -52,62 +57,28 @@ class Conversation:
 
         Only the last reply is included: earlier faulty ones would be imitated, and cost tokens.
         """
-        last_text = self.last.strip()
-        self._go_on(request)
+        text_before = self.last.strip()
+        self._follow_up(request)
         text = self._text(purpose)
-        self.repeated = text.strip() == last_text
+        self.repeated = text.strip() == text_before
         return text
 
     def ask_json(self) -> dict[str, Any]:
         """Return the object that the prompt's schema describes. Raises ModelError."""
-        while True:
-            try:
-                return self._json()
-            except ModelError as error:
-                self._shorten(error)
+        return self._complete(self._json)
 
     def again_json(self, request: str) -> dict[str, Any]:
         """Like :meth:`again`, for an object of the prompt's schema."""
-        self._go_on(request)
+        self._follow_up(request)
         return self.ask_json()
 
-    def _assemble(self, budget: int, error: ModelError) -> None:
-        """Assemble the prompt in fewer tokens; later messages stay. Raises ``error`` if no part can be shortened."""
-        old_prompt = self._prompt
-        try:
-            self._prompt = old_prompt.within(budget)
-        except PromptError as short:
-            raise error from short
-        later_messages, later_sections = (
-            self._messages[len(old_prompt.messages) :],
-            self._sections[len(old_prompt.sections) :],
-        )
-        self._messages = (*self._prompt.messages, *later_messages)
-        self._sections = (*self._prompt.sections, *later_sections)
-
-    def _go_on(self, request: str) -> None:
-        self._messages = (
-            *self._prompt.messages,
-            ChatMessage(role="assistant", content=self.last),
-            ChatMessage(role="user", content=request),
-        )
-        self._sections = (
-            *self._prompt.sections,
-            Section(name="last reply", source="the model", tokens=estimate(self.last)),
-            Section(name="findings", source="kernellab", tokens=estimate(request)),
-        )
-
     def _text(self, purpose: str) -> str:
-        while True:
-            try:
-                return self._once(purpose)
-            except ModelError as error:
-                self._shorten(error)
+        def send() -> str:
+            reply = self._talk.ask(purpose, self._messages, self._sections, max_tokens=self._options.max_tokens)
+            self.last = reply.text
+            return reply.text
 
-    def _once(self, purpose: str) -> str:
-        reply = self._talk.ask(purpose, self._messages, self._sections, max_tokens=self._options.max_tokens)
-        self.last = reply.text
-        return self.last
+        return self._complete(send)
 
     def _json(self) -> dict[str, Any]:
         prompt = self._prompt
@@ -118,19 +89,50 @@ class Conversation:
         self.last = reply.text
         return value
 
-    def _shorten(self, error: ModelError) -> None:
+    def _complete(self, send: Callable[[], T]) -> T:
+        """Return the result of ``send``, repeated while a changed request may help. Raises ModelError."""
+        while True:
+            try:
+                return send()
+            except ModelError as error:
+                self._adapt(error)
+
+    def _adapt(self, error: ModelError) -> None:
         """Add a note on brevity, or use a smaller prompt if the last was too long. Raises ``error`` if another request
         would not help, or was made already."""
-        if error.kind is ModelFault.CONTEXT and self._smaller:
-            self._smaller -= 1
-            self._assemble(int(_SMALLER * self._prompt.tokens), error)
+        if error.kind is ModelFault.CONTEXT and self._reductions_left:
+            self._reductions_left -= 1
+            self._reduce(int(_SMALLER * self._prompt.tokens), error)
             return
-        if error.kind not in _AGAIN or not self._chances:
+        if error.kind not in _REPEATED or not self._repeats_left:
             raise error
-        self._chances -= 1
+        self._repeats_left -= 1
         if error.kind is ModelFault.FILTERED:
             return  # a filter's decision may differ
         *earlier, last = self._messages
-        message = ChatMessage(role=last.role, content=f"{last.content}\n\n{_SHORTER}")
-        self._messages = (*earlier, message)
+        self._messages = (*earlier, ChatMessage(role=last.role, content=f"{last.content}\n\n{_SHORTER}"))
         self._sections = (*self._sections, Section(name="shorter", source="kernellab", tokens=estimate(_SHORTER)))
+
+    def _reduce(self, budget: int, error: ModelError) -> None:
+        """Assemble the prompt in fewer tokens; later messages stay. Raises ``error`` if no part can be shortened."""
+        later_messages = self._messages[len(self._prompt.messages) :]
+        later_sections = self._sections[len(self._prompt.sections) :]
+        try:
+            self._prompt = self._prompt.within(budget)
+        except PromptError as irreducible:
+            raise error from irreducible
+        self._messages = (*self._prompt.messages, *later_messages)
+        self._sections = (*self._prompt.sections, *later_sections)
+
+    def _follow_up(self, request: str) -> None:
+        """Let ``request`` follow the last reply, in the place of earlier ones."""
+        self._messages = (
+            *self._prompt.messages,
+            ChatMessage(role="assistant", content=self.last),
+            ChatMessage(role="user", content=request),
+        )
+        self._sections = (
+            *self._prompt.sections,
+            Section(name="last reply", source="the model", tokens=estimate(self.last)),
+            Section(name="findings", source="kernellab", tokens=estimate(request)),
+        )
