@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.errors import ModelError, ModelFault
 from kernellab.models import faults
@@ -32,6 +32,8 @@ from kernellab.models.settings import Endpoint, ModelSettings, Price
 _TICK_S = 0.05
 #: Characters per requested token above which the server does not respect the limit.
 _MOST_CHARS_A_TOKEN = 8
+#: The packages below openai that send requests.
+_TRANSPORTS = ("httpx", "httpx2", "httpcore", "httpcore2", "anyio", "ssl")
 #: A stall has already cost a minute or more, so it is retried only once.
 _STALL_RETRIES = 1
 
@@ -71,7 +73,7 @@ class EndpointModel:
         on_text: Callable[[str], None] | None = None,
     ) -> ChatReply:
         """See :meth:`kernellab.models.ChatModel.ask`."""
-        pending = _Asked(self.endpoint, self.settings, request)
+        pending = _PendingRequest(self.endpoint, self.settings, request)
         future = loop().submit(pending.run())
         try:
             _wait(future, pending, cancel, on_text)
@@ -88,7 +90,10 @@ class EndpointModel:
 
 
 def _wait(
-    future: Future[ChatReply], asked: _Asked, cancel: threading.Event | None, on_text: Callable[[str], None] | None
+    future: Future[ChatReply],
+    pending: _PendingRequest,
+    cancel: threading.Event | None,
+    on_text: Callable[[str], None] | None,
 ) -> None:
     """Wait until ``future`` is done, and show the text on this thread.
 
@@ -101,7 +106,7 @@ def _wait(
     while True:
         is_done = done.wait(_TICK_S)
         if on_text is not None:
-            text = asked.visible()
+            text = pending.visible()
             if text and text != last_text:
                 last_text = text
                 on_text(text)
@@ -111,7 +116,30 @@ def _wait(
             raise faults.cancelled()
 
 
-class _Asked:
+class _Wait(NamedTuple):
+    """Why an attempt waits, and until when (monotonic time)."""
+
+    reason: str
+    until: float
+
+
+class _Refusal(NamedTuple):
+    """A reply with an unsuccessful HTTP status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+class _Failure(NamedTuple):
+    """An attempt's error; with the refusal if a server answered, and the seconds that it requests to wait."""
+
+    error: ModelError
+    refusal: _Refusal | None = None
+    pause: float | None = None
+
+
+class _PendingRequest:
     """One request with all its attempts. ``run`` works on the loop; the caller's thread reads the other members."""
 
     def __init__(self, endpoint: Endpoint, settings: ModelSettings, request: ChatRequest) -> None:
@@ -123,13 +151,13 @@ class _Asked:
         self.deadline = float("inf")
         #: Time of the attempt's start, later of its last token.
         self.heard = 0.0
-        #: Why the next attempt waits, and until when (monotonic); None if none does.
-        self.waits: tuple[str, float] | None = None
+        #: What the next attempt waits for; None if none does.
+        self.waits: _Wait | None = None
 
     def visible(self) -> str:
         if self.waits is not None:
-            reason, deadline = self.waits
-            return scrub(f"{WAITING}{reason} The next try is in {max(deadline - time.monotonic(), 0):.0f} s.")
+            seconds_left = max(self.waits.until - time.monotonic(), 0)
+            return scrub(f"{WAITING}{self.waits.reason} The next try is in {seconds_left:.0f} s.")
         text, thoughts = "".join(self.partial.pieces), "".join(self.partial.thoughts)
         answer, inline = split_thinking(text)
         return scrub(answer or (THINKING + (thoughts or inline) if thoughts or inline else ""))
@@ -151,7 +179,10 @@ class _Asked:
             seconds=seconds,
             attempts=max(self.attempts, 1),
             warning=faults.without(self.endpoint, dialect(self.endpoint).left_out(self.endpoint)),
-            calls=tuple(FunctionCall(id or f"call-{n}", *rest) for n, (id, *rest) in self.partial.calls.items()),
+            calls=tuple(
+                FunctionCall(call.id or f"call-{slot}", call.name, call.arguments)
+                for slot, call in self.partial.calls.items()
+            ),
         )
 
     async def run(self) -> ChatReply:
@@ -163,70 +194,67 @@ class _Asked:
                 if self.deadline == float("inf"):  # waiting for other requests does not count
                     self.deadline = time.monotonic() + self.settings.total_s
                 await self._quiet(line)
-                error, pause = await self._attempt(line)
-            if error is None:
+                failure = await self._attempt(line)
+            if failure is None:
                 return self.reply(self.partial.ending())
-            stalls += error.kind is ModelFault.STALLED
-            if retries >= self.settings.retries or not self._again(error, stalls):
-                raise error
-            await self._pause(error, pause, retries, line)
+            stalls += failure.error.kind is ModelFault.STALLED
+            if retries >= self.settings.retries or not self._may_succeed(failure.error, stalls):
+                raise failure.error
+            await self._pause(failure, retries, line)
             retries += 1
             self.spent = added(self.spent, self.partial.spent(self.request.messages, self.request.called))
             self.partial = Partial(offered=self.partial.offered)
 
-    def _again(self, error: ModelError, stalls: int) -> bool:
+    def _may_succeed(self, error: ModelError, stalls: int) -> bool:
         """Whether repeating the same request now may succeed."""
         transient = (ModelFault.NETWORK, ModelFault.SERVER, ModelFault.RATE_LIMIT)
         is_transient = error.kind in transient or (error.kind is ModelFault.STALLED and stalls <= _STALL_RETRIES)
         return is_transient and error.resumable and time.monotonic() < self.deadline
 
-    async def _attempt(self, line: Line) -> tuple[ModelError | None, float | None]:
-        """One attempt, repeated at once for each part of the request that the server does not support.
-
-        Return the error and the pause that the server requests; (None, None) for a complete reply in ``partial``.
-        """
+    async def _attempt(self, line: Line) -> _Failure | None:
+        """One attempt, repeated at once for each part of the request that the server does not support; None for a
+        complete reply in ``partial``."""
         learned: set[str] = set()
         endpoint_dialect = dialect(self.endpoint)
         while True:
             self.attempts += 1
             body = endpoint_dialect.body(self.request, self.endpoint)
-            error, response = await self._once(line, body)
-            if error is None or response is None:
-                return error, None
-            status, headers, reply_body = response
-            part = endpoint_dialect.learn(error, status, faults.param_of(reply_body), faults.words_of(reply_body), body)
+            failure = await self._once(line, body)
+            if failure is None or failure.refusal is None:
+                return failure
+            error, refusal = failure.error, failure.refusal
+            param, words = faults.param_of(refusal.body), faults.words_of(refusal.body)
+            part = endpoint_dialect.learn(error, refusal.status, param, words, body)
             if part is None:
                 if error.kind is ModelFault.CONFIG:
                     endpoint_dialect.forget(learned)
-                return error, faults.asked_pause(headers)
+                return failure._replace(pause=faults.asked_pause(refusal.headers))
             learned.add(part)
 
-    async def _once(
-        self, line: Line, body: dict[str, Any]
-    ) -> tuple[ModelError | None, tuple[int, Mapping[str, str], Any] | None]:
-        """One HTTP request. For an unsuccessful HTTP status, also return its (status, headers, body)."""
+    async def _once(self, line: Line, body: dict[str, Any]) -> _Failure | None:
+        """One HTTP request; None for a complete reply."""
         import openai
 
         try:
             await self._in_time(self._read(line, body))
-            return self._whole(), None
-        except ModelError as error:
-            return error, None
-        except openai.APIStatusError as error:
-            reply_body = error.body if error.body is not None else error.response.text
-            status = error.response.status_code
-            fault = faults.from_status(status, reply_body, error.response.headers, self.endpoint)
-            return fault, (status, error.response.headers, reply_body)
-        except openai.APIConnectionError as error:
-            return self._broken(error), None
-        except openai.APIError as error:  # an error inside the stream
-            return faults.from_event(error.body or error.message, self.endpoint), None
+            error = self._incomplete()
+        except ModelError as fault:
+            error = fault
+        except openai.APIStatusError as fault:
+            reply_body = fault.body if fault.body is not None else fault.response.text
+            refusal = _Refusal(fault.response.status_code, fault.response.headers, reply_body)
+            return _Failure(faults.from_status(refusal.status, reply_body, refusal.headers, self.endpoint), refusal)
+        except openai.APIConnectionError as fault:
+            error = self._broken(fault)
+        except openai.APIError as fault:  # an error inside the stream
+            error = faults.from_event(fault.body or fault.message, self.endpoint)
         except (json.JSONDecodeError, UnicodeError):
-            return faults.garbage(self.endpoint, "something that is not JSON"), None
-        except Exception as error:
-            if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2", "anyio", "ssl"):
+            error = faults.garbage(self.endpoint, "something that is not JSON")
+        except Exception as fault:
+            if type(fault).__module__.split(".")[0] not in _TRANSPORTS:
                 raise
-            return self._broken(error), None  # older openai packages raise these while reading a stream
+            error = self._broken(fault)  # older openai packages raise these while reading a stream
+        return _Failure(error) if error is not None else None
 
     async def _in_time(self, work: Coroutine[Any, Any, None]) -> None:
         """Await ``work`` as long as tokens arrive in time.
@@ -310,10 +338,10 @@ class _Asked:
             return faults.stalled(self.endpoint, self.settings.stall_s, True, "stall_s")
         return faults.stalled(self.endpoint, self.settings.first_token_s, False, "first_token_s")
 
-    def _whole(self) -> ModelError | None:
+    def _incomplete(self) -> ModelError | None:
         """The error of a stream that ended without one; None if it is a reply."""
         partial = self.partial
-        names = ", ".join(name for _, name, _ in partial.calls.values())
+        names = ", ".join(call.name for call in partial.calls.values())
         if not partial.offered and (names or partial.finish in ("tool_calls", "function_call")):
             return faults.tool_call(self.endpoint, names)
         if partial.finish is None:
@@ -331,30 +359,29 @@ class _Asked:
 
     async def _quiet(self, line: Line) -> None:
         """Wait while a rate limit of this endpoint applies, whichever request received it."""
-        while (
-            seconds_left := line.quiet_until - time.monotonic()
-        ) > 0 and time.monotonic() + seconds_left < self.deadline:
+        while time.monotonic() < line.quiet_until < self.deadline:
+            seconds_left = line.quiet_until - time.monotonic()
             await self._sleep(seconds_left, f"{self.endpoint.host} limits the rate of requests.")
 
-    async def _pause(self, error: ModelError, asked: float | None, tries: int, line: Line) -> None:
+    async def _pause(self, failure: _Failure, tries: int, line: Line) -> None:
         """Back off: the pause doubles each time, with jitter, or is slightly longer than the server requests.
 
         Raises:
             ModelError: the server requests a longer pause than the settings allow.
         """
-        settings = self.settings
+        settings, error, requested = self.settings, failure.error, failure.pause
         pause = settings.retry_s * 2**tries * random.uniform(0.5, 1.0)
-        if asked is not None:
-            if asked > settings.retry_max_s or time.monotonic() + asked > self.deadline:
-                error.message += f" It asks to wait {asked:.0f} s."
+        if requested is not None:
+            if requested > settings.retry_max_s or time.monotonic() + requested > self.deadline:
+                error.message += f" It asks to wait {requested:.0f} s."
                 raise error
-            pause = asked + random.uniform(0, 0.1 * asked + 0.05)
-            line.quiet_until = max(line.quiet_until, time.monotonic() + asked)
+            pause = requested + random.uniform(0, 0.1 * requested + 0.05)
+            line.quiet_until = max(line.quiet_until, time.monotonic() + requested)
         await self._sleep(min(pause, settings.retry_max_s, max(self.deadline - time.monotonic(), 0)), error.message)
 
     async def _sleep(self, seconds: float, why: str) -> None:
         """Wait, and show the reason and the duration."""
-        self.waits = why, time.monotonic() + seconds
+        self.waits = _Wait(why, time.monotonic() + seconds)
         try:
             await asyncio.sleep(seconds)
         finally:

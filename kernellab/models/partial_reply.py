@@ -1,4 +1,9 @@
-"""A growing reply: text separate from reasoning, its ending, and its cost."""
+"""A growing reply: text separate from reasoning, its ending, and its cost.
+
+Chunks come as objects whose fields may be missing or of another type, since compatible servers differ; each is read by
+itself. A tool call comes in pieces: one with its id, its name and the beginning of its arguments (JSON text), then more
+arguments at the same position.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,15 @@ _CHARS = 4
 
 
 @dataclass
+class CallPieces:
+    """A function call of the model, as far as it has arrived."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass
 class Partial:
     """Folds the chunks of one attempt. ``finish`` is the server's own word, None while the reply is incomplete."""
 
@@ -28,8 +42,9 @@ class Partial:
     thoughts: list[str] = field(default_factory=list)
     finish: str | None = None
     refusal: str = ""
-    #: The model's function calls, by their position: id, name and arguments.
-    calls: dict[int, list[str]] = field(default_factory=dict)
+    #: The model's function calls, by slot.
+    calls: dict[int, CallPieces] = field(default_factory=dict)
+    #: The slot of a call by the position that the server gives it, if it is another one.
     _slots: dict[int, int] = field(default_factory=dict)
     #: Whether functions were offered.
     offered: bool = False
@@ -53,14 +68,17 @@ class Partial:
                 piece += self._take(message)
         return piece
 
-    def _take(self, said: Any) -> str:
-        piece, thought = _content(getattr(said, "content", None))
-        thought += _text(getattr(said, "reasoning_content", None)) or _text(getattr(said, "reasoning", None))
-        self.refusal += _text(getattr(said, "refusal", None))
-        for place, call in enumerate(getattr(said, "tool_calls", None) or ()):
-            self._call(getattr(call, "index", None), place, getattr(call, "id", None), getattr(call, "function", None))
-        if old := getattr(said, "function_call", None):
-            self._call(0, 0, None, old)
+    def _take(self, message: Any) -> str:
+        piece, thought = _content(getattr(message, "content", None))
+        thought += _text(getattr(message, "reasoning_content", None)) or _text(getattr(message, "reasoning", None))
+        self.refusal += _text(getattr(message, "refusal", None))
+        for place, call in enumerate(getattr(message, "tool_calls", None) or ()):
+            index = getattr(call, "index", None)
+            position = index if isinstance(index, int) else place
+            self._add_call(position, _text(getattr(call, "id", None)), getattr(call, "function", None))
+        # the older form of a call
+        if function := getattr(message, "function_call", None):
+            self._add_call(0, "", function)
         if piece:
             self.pieces.append(piece)
         if thought:
@@ -68,18 +86,18 @@ class Partial:
         self.chars += len(piece) + len(thought)
         return piece
 
-    def _call(self, index: Any, place: int, id: Any, function: Any) -> None:
+    def _add_call(self, position: int, id: str, function: Any) -> None:
         """Add a piece of a call: name and id come once, arguments in pieces."""
-        position = index if isinstance(index, int) else place
         slot = self._slots.get(position, position)
-        if _text(id) and self.calls.get(slot, ["", "", ""])[0] not in ("", id):
+        if id and slot in self.calls and self.calls[slot].id not in ("", id):
             # some servers give every call the position of the first
             slot = self._slots[position] = max(self.calls) + 1
-        parts = self.calls.setdefault(slot, ["", "", ""])
-        parts[0] = parts[0] or _text(id)
-        parts[1] = parts[1] or _text(getattr(function, "name", None))
-        parts[2] += _text(getattr(function, "arguments", None))
-        self.chars += len(_text(getattr(function, "arguments", None)))
+        call = self.calls.setdefault(slot, CallPieces())
+        arguments = _text(getattr(function, "arguments", None))
+        call.id = call.id or id
+        call.name = call.name or _text(getattr(function, "name", None))
+        call.arguments += arguments
+        self.chars += len(arguments)
 
     @property
     def text(self) -> str:

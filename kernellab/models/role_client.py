@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
@@ -41,6 +42,33 @@ _REPAIR = (
     "Your last reply cannot be used: {fault}. Answer again with one JSON object and nothing else, "
     "following this JSON schema:\n{schema}"
 )
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A request that was sent; ``started`` is in seconds since the epoch."""
+
+    role: Role
+    request: ChatRequest
+    sections: tuple[Section, ...]
+    started: float
+
+    def exchange(self, model: str, finish: Finish, error: str, usage: Usage, warning: str) -> Exchange:
+        """The record of the request, without a reply."""
+        schema = self.request.schema
+        return Exchange(
+            id=uuid.uuid4().hex, role=self.role, purpose=self.request.purpose, model=model,
+            messages=self.request.messages, schema_=dict(schema) if schema is not None else None,
+            sections=self.sections, finish=finish, error=error, usage=usage, started=self.started, warning=warning,
+        )  # fmt: skip
+
+
+def _with_reply(exchange: Exchange, reply: ChatReply) -> Exchange:
+    return exchange.model_copy(update={
+        "model": reply.model, "sections": (*exchange.sections, *_recorded(reply)), "reply": reply.text,
+        "reasoning": reply.reasoning, "steps": reply.steps, "others": reply.others, "by_agent": reply.by_agent,
+        "shared_machine": reply.shared_machine, "attempts": reply.attempts, "recorded_at": reply.recorded_at,
+    })  # fmt: skip
 
 
 class Talk:
@@ -92,46 +120,38 @@ class Talk:
         if self.cancel is not None and self.cancel.is_set():
             raise ModelError(ModelFault.CANCELLED, "The request was cancelled.", "Resume to ask again.", resumable=True)
         request = ChatRequest(messages, schema, schema_name, max_tokens, purpose=purpose)
-        started = time.time()
-
-        def keep(reply: ChatReply | None, finish: Finish, error: str = "") -> None:
-            usage = reply.usage if reply else Usage(seconds=time.time() - started)
-            if self.budget is not None:
-                self.budget.spend(usage)
-            exchange = Exchange(
-                id=uuid.uuid4().hex, role=self.role, purpose=purpose, model=reply.model if reply else self.model.name,
-                messages=messages, schema_=dict(schema) if schema is not None else None,
-                sections=(*sections, *_recorded(reply)),
-                reply=reply.text if reply else "", reasoning=reply.reasoning if reply else "", finish=finish,
-                steps=reply.steps if reply else (), others=reply.others if reply else (),
-                by_agent=reply is not None and reply.by_agent,
-                shared_machine=reply is not None and reply.shared_machine,
-                error=scrub(error), usage=usage, started=started, attempts=reply.attempts if reply else 1,
-                recorded_at=reply.recorded_at if reply else "",
-                warning=self._odd(messages, usage, reply),
-            )  # fmt: skip
-            self._record(exchange)
-
+        pending = _Pending(self.role, request, tuple(sections), time.time())
         try:
             reply = self.model.ask(request, cancel=self.cancel, on_text=self._on_text)
         except ModelError as error:
-            finish = _FINISH_OF.get(error.kind, Finish.ERROR)
             # the too long prompt may include results of tools
             if error.kind is ModelFault.CONTEXT and not (error.reply and error.reply.steps):
                 self._too_long = self._too_long or _tokens(messages)
-            keep(error.reply, finish, f"{error.kind.value}: {error.message}")
+            finish = _FINISH_OF.get(error.kind, Finish.ERROR)
+            self._keep(pending, error.reply, finish, f"{error.kind.value}: {error.message}")
             raise
         except BaseException as error:  # not the model's fault; the request is recorded nevertheless
-            stopped = isinstance(error, KeyboardInterrupt)
-            keep(None, Finish.CANCELLED if stopped else Finish.ERROR, f"{type(error).__name__}: {error}")
+            finish = Finish.CANCELLED if isinstance(error, KeyboardInterrupt) else Finish.ERROR
+            self._keep(pending, None, finish, f"{type(error).__name__}: {error}")
             raise
         no_answer = _no_answer(reply, None if max_tokens == requested_tokens else max_tokens)
-        keep(reply, reply.finish, f"{no_answer.kind.value}: {no_answer.message}" if no_answer else "")
+        message = f"{no_answer.kind.value}: {no_answer.message}" if no_answer else ""
+        self._keep(pending, reply, reply.finish, message)
         if no_answer is not None:
             raise no_answer
         return reply
 
-    def _odd(self, messages: Sequence[ChatMessage], usage: Usage, reply: ChatReply | None) -> str:
+    def _keep(self, pending: _Pending, reply: ChatReply | None, finish: Finish, error: str) -> None:
+        """Charge the budget, and record the exchange; ``reply`` is None if nothing arrived."""
+        usage = reply.usage if reply else Usage(seconds=time.time() - pending.started)
+        if self.budget is not None:
+            self.budget.spend(usage)
+        warning = self._warning(pending.request.messages, usage, reply)
+        exchange = pending.exchange(self.model.name, finish, scrub(error), usage, warning)
+        self._record(_with_reply(exchange, reply) if reply else exchange)
+
+    def _warning(self, messages: Sequence[ChatMessage], usage: Usage, reply: ChatReply | None) -> str:
+        """Anomalies of an answered exchange, in sentences; "" if there are none."""
         # with steps, the tokens are of several requests, or only of the last one
         cut = "" if reply is None or reply.steps else _cut_prompt(messages, usage)
         if reply is None or reply.finish is not Finish.STOP:
@@ -219,9 +239,9 @@ def _cut_prompt(messages: Sequence[ChatMessage], usage: Usage) -> str:
     )
 
 
-def _recorded(reply: ChatReply | None) -> tuple[Section, ...]:
+def _recorded(reply: ChatReply) -> tuple[Section, ...]:
     """The recording's difference from the request, as an empty section."""
-    return (Section(name="recording", source=reply.model, tokens=0, note=reply.note),) if reply and reply.note else ()
+    return (Section(name="recording", source=reply.model, tokens=0, note=reply.note),) if reply.note else ()
 
 
 _FINISH_OF = {
