@@ -130,7 +130,7 @@ PATTERNS = {
         "knowledge.importer",
         "knowledge.lint",
         "knowledge.modules",
-        "knowledge.loader",
+        "knowledge.toolchain",
         "knowledge.pages",
         "knowledge.rank",
         "target.chips",

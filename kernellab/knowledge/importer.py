@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernellab import python_tree
+from kernellab.knowledge.cut import OPERATIONS
 from kernellab.knowledge.draft import Like, spec_text
-from kernellab.knowledge.loader import dotted
 from kernellab.knowledge.modules import PREFIX, Module, Offer, modules_of, offer, operations_of
 from kernellab.knowledge.pages import DocumentError, Section, parse_page
 from kernellab.knowledge.prompts import prompt
 from kernellab.knowledge.rank import words
-from kernellab.knowledge.toolchain import missing_names
+from kernellab.knowledge.toolchain import dotted, missing_names
 from kernellab.operations.sketch import OPS
 
 PARTS = ("basic", "api", "suggestions")
@@ -46,7 +46,6 @@ _ADVISES = _set(
 _DEFINES = _set("api reference function functions method methods class classes signature parameters operations ops")
 _DROPS = _set("license licence changelog contributing contributors acknowledgements citation toc contents footer")
 _SIGNATURE = re.compile(r"^\s*(?:(?:async )?def |class |[\w.]+\()[^\n]*\)?", re.MULTILINE)
-_OPERATIONS = "Sketch operations:"
 #: the name of the function that a section's heading spells
 _CALL = re.compile(r"## [`\s]*([\w.]+)\s*\(")
 _HEADING = re.compile(r"^#+[^\n]*\n?")
@@ -124,7 +123,7 @@ def _mapped(sections: list[str], ask: Place) -> list[str]:
     """Sections of the API, those whose operations no name tells with the ones that a model names."""
     operations = {*OPS, "load", "store", "atomic_add", "gather", "scatter"}
     open_ = {
-        match[1]: at for at, text in enumerate(sections) if _OPERATIONS not in text and (match := _CALL.match(text))
+        match[1]: at for at, text in enumerate(sections) if OPERATIONS not in text and (match := _CALL.match(text))
     }
     if not open_:
         return sections
@@ -136,7 +135,7 @@ def _mapped(sections: list[str], ask: Place) -> list[str]:
         at = open_.pop(name.strip(" `"), None)
         if at is not None and named:
             head, _, rest = sections[at].partition("\n")
-            mapped[at] = f"{head}\n\n{_OPERATIONS} {', '.join(named)}\n{rest}"
+            mapped[at] = f"{head}\n\n{OPERATIONS} {', '.join(named)}\n{rest}"
     return mapped
 
 
@@ -208,7 +207,7 @@ def _is_program(text: str) -> bool:
 def _as_second_level(section: Section) -> str:
     body = _HEADING.sub("", section.text).strip()
     named = operations_of(section.title)
-    line = f"{_OPERATIONS} {', '.join(named)}\n\n" if named and _OPERATIONS not in body else ""
+    line = f"{OPERATIONS} {', '.join(named)}\n\n" if named and OPERATIONS not in body else ""
     return f"## {section.title or 'Introduction'}\n\n{line}{body}\n"
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from kernellab.dsls import ADAPTER, BUILT_IN, adapter_files, get_adapter
 from kernellab.dsls.spec import PLACEHOLDER, SPEC, DslSpec, read_spec
 from kernellab.errors import KernellabError
+from kernellab.knowledge.cut import OPERATIONS
 from kernellab.knowledge.examples import read_example
 from kernellab.knowledge.execute import Job, jobs
-from kernellab.knowledge.loader import dotted
 from kernellab.knowledge.pages import Page, read_page
 from kernellab.knowledge.record import read_record
-from kernellab.knowledge.toolchain import missing_names, toolchain
+from kernellab.knowledge.toolchain import dotted, missing_names, toolchain
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.syntax.docs import operations
@@ -34,7 +34,7 @@ _WORDS = {
     "alloc", "load", "store", "atomic_add", "gather", "scatter", "pad", "gemm", "dot", "precision", "kernel", "launch",
     "tunable", "num_warps", "num_stages", "f16", "bf16", "f8e4m3", "f8e5m2",
 }  # fmt: skip
-_OPERATIONS = "language/operations.md"
+_OPERATIONS_PAGE = "language/operations.md"
 _CODE = re.compile(r"\bSK\d{3}\b")
 
 
@@ -53,7 +53,7 @@ def lint(root: Path) -> list[Fault]:
     faults = [*_folders(root)]
     faults += [fault for path in sorted(root.rglob("*.md")) for fault in _document(path, root)]
     faults += list(_chips(root))
-    faults += list(_unnamed(root / _OPERATIONS))
+    faults += list(_unnamed(root / _OPERATIONS_PAGE))
     try:
         faults += list(_record(jobs(root), root))
     except KernellabError as error:
@@ -150,7 +150,9 @@ def _unnamed(path: Path) -> Iterator[Fault]:
     words = set(re.findall(r"\w+", path.read_text(encoding="utf-8"))) if path.is_file() else set(OPS)
     for op in OPS.values():
         if op.name not in words and not op.symbol and op.name != "newaxis":
-            yield Fault(_OPERATIONS, f"It does not name the operation {op.name!r}.", "Add it to those of its kind.")
+            yield Fault(
+                _OPERATIONS_PAGE, f"It does not name the operation {op.name!r}.", "Add it to those of its kind."
+            )
 
 
 # -- one document
@@ -171,7 +173,7 @@ def _document(path: Path, root: Path) -> Iterator[Fault]:
         yield Fault(place, f"There is no diagnostic {code}.", "See kernellab/sketch/syntax/messages.py.")
     for section in page.sections:
         for at, line in enumerate(section.text.splitlines()):
-            if line.startswith("Sketch operations:"):
+            if line.startswith(OPERATIONS):
                 yield from _operations(line, f"{place}:{section.line + at}")
     if spec is not None:
         yield from _unfilled(path, place)

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
-from kernellab.content import written
-from kernellab.dsls.machine import user_cache
 from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files, whose
 from kernellab.errors import KernellabError
+from kernellab.knowledge.cut import cut, operation_words, operations_of_section
 from kernellab.knowledge.examples import Example, read_example
 from kernellab.knowledge.modules import short_signature, written_with
 from kernellab.knowledge.pages import DocumentError, Page, Section, read_page
 from kernellab.knowledge.passage import Passage, tokens
-from kernellab.knowledge.prompts import prompt
-from kernellab.knowledge.rank import scores, words
-from kernellab.knowledge.toolchain import Name, toolchain
+from kernellab.knowledge.rank import scores
+from kernellab.knowledge.toolchain import Name, dotted, toolchain
 from kernellab.target import Chip, Target
 from kernellab.target.chips import known_chips
-
-_MODEL_CACHE = "documents"
 
 
 @dataclass(frozen=True)
@@ -76,10 +68,10 @@ class Knowledge:
         """What the language's pages say of ``name``, an operation or a hint; of "language", the whole on one page."""
         pages = self._pages("language")
         if name == "language":
-            operations = sorted({op for _, page in pages for s in page.sections for op in _operations(s)})
+            operations = sorted({op for _, page in pages for s in page.sections for op in operations_of_section(s)})
             overview = _join([s for path, page in pages if path.stem == "overview" for s in page.sections])
             return f"{overview}\n\nOperations: {', '.join(operations)}." if overview else ""
-        return _join([s for _, page in pages for s in page.sections if name in _operations(s)])
+        return _join([s for _, page in pages for s in page.sections if name in operations_of_section(s)])
 
     def meaning(self, sections: Collection[str] = ()) -> Passage | None:
         """The language's exact rules, or those ``sections`` of them; None where there is no such document."""
@@ -137,17 +129,16 @@ class Knowledge:
         names: Iterable[str] = (),
         error: str = "",
         budget: int = 2500,
-        model: Shorten | None = None,
     ) -> Passage:
         """What the Coder needs of a DSL's API for ``names`` (a sketch's operations, the DSL's functions) and an error.
 
         First the sections of api.md, then the installed toolchain's own signatures and docstrings of the functions
-        that these sections, ``names`` and ``error`` speak of. ``model`` may cut the result further.
+        that these sections, ``names`` and ``error`` speak of.
         """
         documents = self.dsl(dsl)
         asked = list(names)
         page = read_page(documents.folder / "api.md")
-        answered = {name for section in page.sections for name in listed(section)}
+        answered = {name for section in page.sections for name in operation_words(section)}
         asked += [part for name in list(asked) if name not in answered for part in written_with(name)]
         chosen = cut(page.sections, asked, error, budget * 2 // 3)
         text = _join(chosen)
@@ -159,8 +150,6 @@ class Knowledge:
         if installed:
             text = f"{text}\n## As installed ({versions})\n\n{installed}"
             source = f"{source}; {versions}"
-        if model is not None:
-            text = shorten(text, asked, error, model, user_cache() / _MODEL_CACHE)
         return Passage(documents.api.title, source, text, documents.api.whose)
 
     def _signatures(self, spec: DslSpec, text: str, error: str, titles: Collection[str]) -> tuple[list[str], str]:
@@ -239,37 +228,6 @@ class Knowledge:
         return [(path, read_page(path)) for _, path in sorted(by_stem.items())]
 
 
-def chip_facts(chip: Chip) -> str:
-    """The chip's numbers, one line each; what is not known is left out."""
-    gpu = chip.kind == "gpu"
-    lines = [f"- {chip.cores} {'SMs' if gpu else 'cores'}" if chip.cores else ""]
-    lines += [f"- SIMD {chip.simd_bits} bits ({', '.join(chip.isa)})" if chip.simd_bits else ""]
-    sizes = {
-        "L1": chip.l1_bytes,
-        "L2": chip.l2_bytes,
-        "L3": chip.l3_bytes,
-        "shared memory of one block": chip.shared_bytes,
-        "memory": chip.memory_bytes,
-    }
-    lines += [f"- {name} {_size(count)}" for name, count in sizes.items() if count]
-    lines += [f"- {chip.registers_per_core} 32-bit registers per SM" if chip.registers_per_core else ""]
-    lines += [f"- bandwidth {chip.bandwidth / 1e9:,.0f} GB/s" if chip.bandwidth else ""]
-    peaks = ", ".join(f"{kind} {rate / 1e12:.4g}" for kind, rate in chip.peak_flops.items())
-    lines += [f"- dense peaks in TFLOP/s: {peaks}" if peaks else ""]
-    if chip.bandwidth and chip.peak_flops.get("f32"):
-        ridge = chip.peak_flops["f32"] / chip.bandwidth
-        lines += [f"- below {ridge:.1f} FLOPs a byte an f32 kernel is bound by memory"]
-    lines += [f"- from: {chip.source}" if chip.source else ""]
-    return "\n".join(filter(None, lines)) + "\n"
-
-
-def _size(count: int) -> str:
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= scale:
-            return f"{count / scale:g} {unit}" if count % scale == 0 else f"{count / scale:.1f} {unit}"
-    return f"{count} bytes"
-
-
 def _order(sections: list[Section], first: str, pages: Sequence[tuple[Path, Page]]) -> list[Section]:
     """The page ``first`` as one section before the others: an introduction is not cut in pieces."""
     page = next((page for path, page in pages if path.stem == first), None)
@@ -302,6 +260,37 @@ def _entry(name: Name, whole: bool) -> str:
     return f"{name.name}{short_signature(name.signature)}\n{doc}".rstrip()
 
 
+def chip_facts(chip: Chip) -> str:
+    """The chip's numbers, one line each; what is not known is left out."""
+    gpu = chip.kind == "gpu"
+    lines = [f"- {chip.cores} {'SMs' if gpu else 'cores'}" if chip.cores else ""]
+    lines += [f"- SIMD {chip.simd_bits} bits ({', '.join(chip.isa)})" if chip.simd_bits else ""]
+    sizes = {
+        "L1": chip.l1_bytes,
+        "L2": chip.l2_bytes,
+        "L3": chip.l3_bytes,
+        "shared memory of one block": chip.shared_bytes,
+        "memory": chip.memory_bytes,
+    }
+    lines += [f"- {name} {_size(count)}" for name, count in sizes.items() if count]
+    lines += [f"- {chip.registers_per_core} 32-bit registers per SM" if chip.registers_per_core else ""]
+    lines += [f"- bandwidth {chip.bandwidth / 1e9:,.0f} GB/s" if chip.bandwidth else ""]
+    peaks = ", ".join(f"{kind} {rate / 1e12:.4g}" for kind, rate in chip.peak_flops.items())
+    lines += [f"- dense peaks in TFLOP/s: {peaks}" if peaks else ""]
+    if chip.bandwidth and chip.peak_flops.get("f32"):
+        ridge = chip.peak_flops["f32"] / chip.bandwidth
+        lines += [f"- below {ridge:.1f} FLOPs a byte an f32 kernel is bound by memory"]
+    lines += [f"- from: {chip.source}" if chip.source else ""]
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+def _size(count: int) -> str:
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= scale:
+            return f"{count / scale:g} {unit}" if count % scale == 0 else f"{count / scale:.1f} {unit}"
+    return f"{count} bytes"
+
+
 def _fit(rows: Sequence[str], budget: int) -> str:
     kept: list[str] = []
     for row in rows:
@@ -310,95 +299,3 @@ def _fit(rows: Sequence[str], budget: int) -> str:
             break
         kept.append(row)
     return "```text\n" + "\n".join(kept) + "\n```\n" if kept else ""
-
-
-# -- cutting -----------------------------------------------------------------------------------------------------------
-
-
-#: a function from an instruction to a shorter text; what a model Coder's talk can be wrapped into
-Shorten = Callable[[str], str]
-
-#: a section that no one named is taken from this share of the best score on
-_SHARE = 0.4
-
-
-def cut(
-    sections: Sequence[Section], names: Iterable[str], error: str = "", budget: int = 2000, keep_first: bool = False
-) -> list[Section]:
-    """The sections that ``names`` and ``error`` need, in the document's order, within ``budget`` tokens.
-
-    A section that has a wanted name in its line ``Sketch operations: ...`` goes before one that has it in its heading,
-    and that before one that only mentions it; BM25 orders the rest. ``keep_first`` keeps the introduction whatever it
-    says. Nothing asked for, or nothing found, means the document from its beginning.
-    """
-    names = list(names)
-    if not names and not error.strip():
-        chosen = range(len(sections))
-        order = list(chosen)
-    else:
-        ranking = scores([*names, error], [section.text for section in sections])
-        name_words = {word for name in names for word in (name.lower(), name.lower().rpartition(".")[2])}
-        name_words |= {word for word in words(error) if len(word) > 3}
-        named = [_named(section, name_words) for section in sections]
-        if any(named):  # then what others say matters for the error alone
-            asked = scores(error, [section.text for section in sections])
-            ranking = [own if name else other for own, other, name in zip(ranking, asked, named, strict=True)]
-        least = _SHARE * max((f for f, name in zip(ranking, named, strict=True) if not name), default=0.0)
-        order = sorted(range(len(sections)), key=lambda i: (-named[i], -ranking[i]))
-        order = [i for i in order if named[i] or ranking[i] > least] or list(range(len(sections)))
-        if keep_first and sections:
-            order = [0, *(i for i in order if i != 0)]
-    kept: list[int] = []
-    left = budget
-    for index in order:
-        size = tokens(sections[index].text)
-        if size <= left:
-            kept.append(index)
-            left -= size
-    return [sections[index] for index in sorted(kept)]
-
-
-def _named(section: Section, asked: set[str]) -> int:
-    """2 where the section is for one of the names, 1 where its heading has one (``load_module`` has load), else 0."""
-    if asked & listed(section):
-        return 2
-    return int(bool(asked & set(words(section.title))))
-
-
-def listed(section: Section) -> set[str]:
-    """The words of the sketch's operations that a section says it is for, parts of names among them."""
-    return set(words(" ".join(_operations(section))))
-
-
-def _operations(section: Section) -> list[str]:
-    """The sketch's operations that a section says it is for, as they are written."""
-    lines = [line for line in section.text.splitlines() if line.startswith("Sketch operations:")]
-    return [name.strip() for line in lines for name in line.partition(":")[2].split(",")]
-
-
-def shorten(text: str, names: Iterable[str], error: str, model: Shorten, folder: Path, who: str = "") -> str:
-    """``text`` cut by a model; the answer is kept by the hash of everything that it depends on.
-
-    An answer that is empty or longer than the text is not used: the text itself is.
-    """
-    names = sorted(set(names))
-    asked = prompt("shorten", names=", ".join(names) or "nothing named", error=error or "none", text=text)
-    key = hashlib.sha256(json.dumps([asked, who]).encode()).hexdigest()[:24]
-    path = folder / f"{key}.md"
-    with suppress(OSError, UnicodeDecodeError):
-        return path.read_text(encoding="utf-8")
-    answer = model(asked)
-    if not answer.strip() or tokens(answer) >= tokens(text):
-        return text
-    with suppress(KernellabError):  # a read-only home: asked again next time
-        written(path, answer)
-    return answer
-
-
-# -- dotted names in text ----------------------------------------------------------------------------------------------
-
-
-def dotted(text: str, roots: Iterable[str]) -> list[str]:
-    """Names in ``text`` that begin with one of ``roots`` and a dot (``tl.math.exp``), in order."""
-    alternatives = "|".join(map(re.escape, roots))
-    return re.findall(rf"(?<![\w.\"'/])(?:{alternatives})(?:\.[A-Za-z_]\w*)+", text) if alternatives else []

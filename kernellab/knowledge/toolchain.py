@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -91,6 +92,12 @@ def missing_names(modules: Mapping[str, str], names: Iterable[str]) -> list[str]
         return []
     present = {alias: module for alias, module in modules.items() if alias not in offered.missing}
     return [name for name, exists in _answer({"modules": present, "names": unlisted}).items() if not exists]
+
+
+def dotted(text: str, roots: Iterable[str]) -> list[str]:
+    """Names in ``text`` that begin with one of ``roots`` and a dot (``tl.math.exp``), in order."""
+    alternatives = "|".join(map(re.escape, roots))
+    return re.findall(rf"(?<![\w.\"'/])(?:{alternatives})(?:\.[A-Za-z_]\w*)+", text) if alternatives else []
 
 
 def _installed(module: str) -> bool:

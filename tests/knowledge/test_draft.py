@@ -196,7 +196,7 @@ def test_operations_are_known_by_the_names_that_dsls_give_them() -> None:
 
 
 def test_nothing_found_means_the_beginning_of_the_api() -> None:
-    from kernellab.knowledge.loader import cut
+    from kernellab.knowledge.cut import cut
     from kernellab.knowledge.pages import parse_page
 
     sections = parse_page("# API\n\nFirst.\n\n## `t.spin(x)`\n\nIt spins.\n").sections

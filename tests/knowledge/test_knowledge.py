@@ -11,10 +11,10 @@ import pytest
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
 from kernellab.knowledge import Knowledge
-from kernellab.knowledge.loader import cut, dotted, shorten
+from kernellab.knowledge.cut import cut
 from kernellab.knowledge.pages import parse_page
 from kernellab.knowledge.rank import scores
-from kernellab.knowledge.toolchain import missing_names
+from kernellab.knowledge.toolchain import dotted, missing_names
 
 
 @pytest.fixture(scope="module")
@@ -125,22 +125,6 @@ def test_a_named_section_goes_before_one_that_only_mentions_it() -> None:
         "# A\n\n## Talk\n\nsum sum sum sum\n\n## `x.sum`\n\nIt adds up all the elements of a long block.\n"
     )
     assert [s.title for s in cut(page.sections, ["sum"], budget=20)] == ["x.sum"]
-
-
-def test_a_model_shortens_once_and_a_worse_answer_is_not_used(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    def model(question: str) -> str:
-        asked.append(question)
-        return "tl.sum(x, axis)"
-
-    text = "tl.sum(x, axis)\n" + "more words\n" * 40
-    assert shorten(text, ["sum"], "", model, tmp_path) == "tl.sum(x, axis)"
-    assert shorten(text, ["sum"], "", model, tmp_path) == "tl.sum(x, axis)"
-    assert len(asked) == 1
-    assert "sum" in asked[0]
-    assert shorten(text, ["max"], "", lambda _: "", tmp_path) == text
-    assert shorten(text, ["min"], "", lambda _: text * 2, tmp_path) == text
 
 
 def test_blocks_know_their_options_section_and_line() -> None:
