@@ -89,7 +89,8 @@ def run(
     json: Json = False,
 ) -> int:
     """Execute every code block that can run here, each in its own process. Exit 1 when one fails."""
-    from kernellab.knowledge.execute import State, execute, jobs
+    from kernellab.knowledge.execute import State, execute
+    from kernellab.knowledge.jobs import jobs
     from kernellab.knowledge.record import record as put_on_record
     from kernellab.knowledge.record import versions
 

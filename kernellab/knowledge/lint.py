@@ -12,7 +12,7 @@ from kernellab.dsls.spec import PLACEHOLDER, SPEC, DslSpec, read_spec
 from kernellab.errors import KernellabError
 from kernellab.knowledge.cut import OPERATIONS
 from kernellab.knowledge.examples import read_example
-from kernellab.knowledge.execute import Job, jobs
+from kernellab.knowledge.jobs import Job, jobs
 from kernellab.knowledge.pages import Page, read_page
 from kernellab.knowledge.record import read_record
 from kernellab.knowledge.toolchain import dotted, missing_names, toolchain

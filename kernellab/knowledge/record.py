@@ -12,7 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kernellab.dsls.spec import SPEC, read_spec
-from kernellab.knowledge.execute import Job, Outcome, State, jobs
+from kernellab.knowledge.execute import Outcome, State
+from kernellab.knowledge.jobs import Job, jobs
 
 #: ``kernellab docs run --record`` writes it
 RECORD = "executed.json"

@@ -19,7 +19,7 @@ import traceback
 from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 _WARM = """sketch warm {
     symbols: N;
@@ -30,12 +30,51 @@ _WARM = """sketch warm {
         store(x + 1 -> Y[n])
 }
 """
-#: characters of a failure's words that come back
-_KEPT = 4000
+#: Characters of a failure's words that come back.
+_MOST_CHARACTERS = 4000
+
+
+class Payload(TypedDict, total=False):
+    """A job as it is sent. All have ``id``, ``kind`` (a key of ``_KINDS``) and ``text``; the others by kind."""
+
+    id: str
+    kind: str
+    text: str
+    #: sketch: the words of its fence.
+    options: dict[str, str]
+    #: python: files by name.
+    files: dict[str, str]
+    #: command: the name of the text's file, and what is run with it.
+    file: str
+    commands: list[list[str]]
+    #: task: its name.
+    name: str
+    #: sketch, example: the text and the name of the task to compare with.
+    task: str
+    task_name: str
+    #: example: the sizes of each case.
+    sizes: list[dict[str, int]]
+
+
+class Request(TypedDict):
+    """What the process reads from its standard input; ``deadline`` is in seconds for a job."""
+
+    preload: list[str]
+    scratch: str
+    deadline: float
+    jobs: list[Payload]
+
+
+class Answer(TypedDict):
+    """A line of its standard output; ``failure`` is "" for a job that passed."""
+
+    id: str
+    failure: str
+    seconds: float
 
 
 def main() -> None:
-    request = json.loads(sys.stdin.read())
+    request: Request = json.loads(sys.stdin.read())
     # what a module prints, when it is imported or later, is no answer
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -48,12 +87,12 @@ def main() -> None:
         check(_WARM)  # the grammar's tables, once for all children
     for job in request["jobs"]:
         start = time.perf_counter()
-        failure = run_job(job, Path(request["scratch"]), float(request["deadline"]))
-        answer = {"id": job["id"], "failure": failure, "seconds": time.perf_counter() - start}
+        failure = run_job(job, Path(request["scratch"]), request["deadline"])
+        answer = Answer(id=job["id"], failure=failure, seconds=time.perf_counter() - start)
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def run_job(job: dict[str, Any], scratch: Path, deadline: float) -> str:
+def run_job(job: Payload, scratch: Path, deadline: float) -> str:
     """Empty when the job passed, else why it did not."""
     folder = scratch / "".join(c if c.isalnum() else "_" for c in job["id"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,13 +115,13 @@ def run_job(job: dict[str, Any], scratch: Path, deadline: float) -> str:
                 break
             words += part
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    text = words.decode(errors="replace")[-_KEPT:].strip()
+    text = words.decode(errors="replace")[-_MOST_CHARACTERS:].strip()
     if code == 0:
         return ""
     return text or (f"It was ended by signal {-code}." if code < 0 else f"It ended with code {code}.")
 
 
-def _child(job: dict[str, Any], folder: Path, scratch: Path, writing: int) -> None:
+def _child(job: Payload, folder: Path, scratch: Path, writing: int) -> None:
     code = 1
     try:
         os.setsid()
@@ -109,11 +148,11 @@ def _child(job: dict[str, Any], folder: Path, scratch: Path, writing: int) -> No
         _KINDS[job["kind"]](job, folder)
         code = 0
     except Wrong as wrong:
-        os.write(writing, str(wrong).encode()[-_KEPT:])
+        os.write(writing, str(wrong).encode()[-_MOST_CHARACTERS:])
     except BaseException as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(str(folder))]
         at = f"line {frames[-1].lineno} of the block: " if frames else ""
-        os.write(writing, f"{at}{type(error).__name__}: {error}".encode()[-_KEPT:])
+        os.write(writing, f"{at}{type(error).__name__}: {error}".encode()[-_MOST_CHARACTERS:])
     finally:
         with suppress(OSError):
             sys.stdout.flush()
@@ -124,7 +163,7 @@ class Wrong(Exception):
     """A block that ran and is not right."""
 
 
-def _python(job: dict[str, Any], folder: Path) -> None:
+def _python(job: Payload, folder: Path) -> None:
     path = folder / "block.py"
     path.write_text(job["text"], encoding="utf-8")
     sys.path.insert(0, str(folder))
@@ -135,7 +174,7 @@ def _python(job: dict[str, Any], folder: Path) -> None:
             raise Wrong(f"It left with {left.code!r}.") from None
 
 
-def _command(job: dict[str, Any], folder: Path) -> None:
+def _command(job: Payload, folder: Path) -> None:
     """Compiles ``text`` and, where the job says so, runs what came out."""
     import subprocess
 
@@ -146,13 +185,13 @@ def _command(job: dict[str, Any], folder: Path) -> None:
             raise Wrong(f"{' '.join(command)} ended with {done.returncode}: {(done.stderr or done.stdout)[-1500:]}")
 
 
-def _task(job: dict[str, Any], _: Path) -> None:
+def _task(job: Payload, _: Path) -> None:
     from kernellab.task import load_task
 
     load_task(job["text"], job["name"])
 
 
-def _sketch(job: dict[str, Any], _: Path) -> None:
+def _sketch(job: Payload, _: Path) -> None:
     """Checked; expected to fail with a rule where it says so; run against a task's reference where it names one."""
     from kernellab.sketch.check import check
 
@@ -175,7 +214,7 @@ def _sketch(job: dict[str, Any], _: Path) -> None:
             raise Wrong(f"The sketch gate says {verdict.state.value}: {verdict.reason}")
 
 
-def _example(job: dict[str, Any], folder: Path) -> None:
+def _example(job: Payload, folder: Path) -> None:
     """A source's ``kernel`` against its task's reference at each of its sizes."""
     import torch
 
@@ -198,10 +237,10 @@ def _example(job: dict[str, Any], folder: Path) -> None:
         got = got if isinstance(got, (tuple, list)) else (got,)
         if len(got) != len(want):
             raise Wrong(f"It returns {len(got)} results, the reference {len(want)} ({sizes}).")
-        for ours, theirs in zip(got, want, strict=True):
-            loose = 2e-2 if theirs.dtype in (torch.float16, torch.bfloat16) else 1e-4
+        for result, expected in zip(got, want, strict=True):
+            tolerance = 2e-2 if expected.dtype in (torch.float16, torch.bfloat16) else 1e-4
             try:
-                torch.testing.assert_close(ours, theirs, rtol=loose, atol=loose)
+                torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
             except AssertionError as error:
                 raise Wrong(f"At {sizes or 'its own size'}: {error}") from None
         if not all(torch.equal(a, b) for a, b in zip(args, before, strict=True) if isinstance(a, torch.Tensor)):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kernellab.content import content, module_command
-from kernellab.knowledge.execute import State, execute, jobs
+from kernellab.knowledge.execute import State, execute
+from kernellab.knowledge.jobs import jobs
 from kernellab.knowledge.lint import lint
 from kernellab.knowledge.record import RECORD, read_record
 from kernellab.sandbox.environment import clean_environment

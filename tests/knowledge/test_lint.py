@@ -9,7 +9,8 @@ import pytest
 
 from kernellab.cli import main
 from kernellab.content import content
-from kernellab.knowledge.execute import State, execute, jobs
+from kernellab.knowledge.execute import State, execute
+from kernellab.knowledge.jobs import jobs
 from kernellab.knowledge.lint import lint
 from kernellab.knowledge.pages import DocumentError
 from kernellab.knowledge.record import read_record, write_record
