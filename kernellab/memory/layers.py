@@ -92,7 +92,7 @@ class Layered:
         nears: dict[str, Near] = {}
         for part in self._each(lambda layer: layer.near(logic, where, limit, without)):
             for near in part:
-                nears.setdefault(near.id, near)
+                nears.setdefault(near.facts.id, near)
         visible = [near for id, near in nears.items() if id not in self._hidden]
         return sorted(visible, key=lambda near: -near.cosine)[:limit]
 

@@ -15,7 +15,7 @@ import numpy as np
 from kernellab.memory.features import Features, shape_similarities
 from kernellab.memory.layers import LIBRARY, Layer
 from kernellab.memory.records import Kernel, Purpose
-from kernellab.memory.store import Near, Row
+from kernellab.memory.tables import Facts, Near, Row
 
 #: Candidates of the first step per requested hit, for at least three hits: the index has one byte per number, so the
 #: nearest are among several times as many.
@@ -28,8 +28,11 @@ _WEIGHTS = (0.55, 0.25, 0.20)
 _REDUNDANCY = 0.25
 #: Maximum bonus of a little-tried entry (upper confidence bound, Auer et al. 2002).
 _EXPLORATION = 0.15
-#: Factor for a hit from a layer, relative to one of the workspace's own.
-_LAYER = 0.75
+#: Factors of the score, chosen and not measured: for a hit from a layer, relative to one of the workspace's own; for
+#: stale figures; for each filter that it does not pass.
+_LAYER, _STALE, _RELAXED = 0.75, 0.8, 0.85
+#: Similarity of computations that are not the same, at most.
+_MOST_RELATED = 0.99
 #: Filters in the order in which they are dropped.
 _ORDER = ("chip", "operator_class", "backend", "dsl")
 
@@ -113,14 +116,14 @@ def retrieve(store: Layer, query: Query, k: int = 3) -> list[Hit]:
             filters = {column: value for column, value in filters.items() if column != drop}
             dropped.append(drop)
         nears = store.near(query.features.logic, filters, _WIDTH * max(k, 3), query.without)
-        nears = [n for n in nears if n.cosine >= LEAST_SIMILAR and n.thumb >= 0 and n.id not in candidates]
+        nears = [n for n in nears if n.cosine >= LEAST_SIMILAR and n.facts.thumb >= 0 and n.facts.id not in candidates]
         for candidate in _candidates(query, nears, dropped):
-            candidates[candidate.near.id] = candidate
-        if len({c.near.graph for c in candidates.values()} if query.distinct else candidates) >= k:
+            candidates[candidate.near.facts.id] = candidate
+        if len({c.near.facts.graph for c in candidates.values()} if query.distinct else candidates) >= k:
             break
     ranked = sorted(candidates.values(), key=lambda c: -c.score)
     if query.distinct:
-        ranked = list({c.near.graph: c for c in reversed(ranked)}.values())[::-1]
+        ranked = list({c.near.facts.graph: c for c in reversed(ranked)}.values())[::-1]
     chosen = _diverse(ranked, k)
     return [Hit(c.near.row, c.logic, c.shape, c.value, c.score, c.relaxed) for c in chosen]
 
@@ -143,18 +146,21 @@ def _candidates(query: Query, nears: Sequence[Near], dropped: Sequence[str]) -> 
 
 
 def _candidate(query: Query, near: Near, shape: float, dropped: Sequence[str]) -> _Candidate:
-    differs = {"dsl": near.dsl != query.dsl, "backend": near.backend != query.backend,
-               "operator_class": near.operator_class != query.operator_class,
-               "chip": bool(query.chip) and near.chip != query.chip}  # fmt: skip
+    facts = near.facts
+    differs = {
+        "dsl": facts.dsl != query.dsl, "backend": facts.backend != query.backend,
+        "operator_class": facts.operator_class != query.operator_class,
+        "chip": bool(query.chip) and facts.chip != query.chip,
+    }  # fmt: skip
     relaxed = tuple(column for column in dropped if differs[column])
-    logic = 1.0 if near.graph == query.features.hash else min(near.cosine, 0.99)
-    value = worth(near, query.purpose)
-    score = sum(w * part for w, part in zip(query.weights, (logic, shape, value), strict=True)) * 0.85 ** len(relaxed)
-    score *= (0.8 if near.stale else 1.0) * (_LAYER if near.layer else 1.0)
+    logic = 1.0 if facts.graph == query.features.hash else min(near.cosine, _MOST_RELATED)
+    value = worth(facts, query.purpose)
+    score = sum(weight * part for weight, part in zip(query.weights, (logic, shape, value), strict=True))
+    score *= _RELAXED ** len(relaxed) * (_STALE if facts.stale else 1.0) * (_LAYER if near.layer else 1.0)
     return _Candidate(near, logic, shape, value, score, relaxed)
 
 
-def worth(kernel: Kernel | Near, purpose: Purpose) -> float:
+def worth(kernel: Kernel | Facts, purpose: Purpose) -> float:
     """The learnt value, with a bonus for little-tried entries; pinned and liked entries have a higher value."""
     value = kernel.draft if purpose is Purpose.DRAFT else kernel.refine
     bonus = _EXPLORATION / math.sqrt(1 + value.uses)
@@ -166,7 +172,7 @@ def _diverse(ranked: Sequence[_Candidate], k: int) -> list[_Candidate]:
     if not ranked:
         return []
     logic, scores = np.stack([c.near.logic for c in ranked]), np.array([c.score for c in ranked])
-    digests = [c.near.made for c in ranked]
+    digests = [c.near.facts.made for c in ranked]
     redundant, chosen = np.zeros(len(ranked)), list[int]()
     while len(chosen) < min(k, len(ranked)):
         worths = scores - _REDUNDANCY * redundant

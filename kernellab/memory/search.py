@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.capture import capture
 from kernellab.capture.family import family_of
@@ -32,31 +32,44 @@ from kernellab.task import Task, load_task
 
 #: Version of the features' definition.
 _VERSION = 1
-#: Maximum number of files with stored features; the newest.
+#: Maximum number of tasks with stored features; the newest.
 _MOST = 200
 
 
-class Seen:
+class Computation(NamedTuple):
+    """A task's features and its class of operators."""
+
+    features: Features
+    family: str
+
+
+def _computation(task: Task, words: Sequence[str]) -> Computation:
+    graph = capture(task)
+    return Computation(features(task, graph, words=words), family_of(graph).value)
+
+
+class FeatureCache:
     """Cached features of a workspace's task files by their texts; an unreadable cache file counts as empty."""
 
     def __init__(self, workspace: Path) -> None:
         self._file = workspace / WORKSPACE / "features.json"
 
-    def get(self, text: str) -> tuple[Features, str] | None:
-        """Return the features of a task's text and its class of operators; None if it was not captured yet."""
+    def get(self, text: str) -> Computation | None:
+        """Return the computation of a task's text; None if it was not captured yet."""
         row = self._read().get(_key(text))
         if row is None:
             return None
         with suppress(KeyError, TypeError, ValueError):
             logic, shape = decoded(row["logic"]), decoded(row["shape"])
-            return Features(row["hash"], {}, {}, logic, shape, row["dtype"]), row["family"]
+            return Computation(Features(row["hash"], {}, {}, logic, shape, row["dtype"]), row["family"])
         return None
 
-    def put(self, text: str, features: Features, family: str) -> None:
-        """Store the features of a task's text; does nothing if the workspace is not writable."""
+    def put(self, text: str, computation: Computation) -> None:
+        """Store the computation of a task's text; does nothing if the workspace is not writable."""
+        features = computation.features
         row = {
-            "hash": features.hash, "dtype": features.dtype, "family": family, "logic": encoded(features.logic),
-            "shape": encoded(features.shape),
+            "hash": features.hash, "dtype": features.dtype, "family": computation.family,
+            "logic": encoded(features.logic), "shape": encoded(features.shape),
         }  # fmt: skip
         entries = {**self._read(), _key(text): row}
         with suppress(OSError, KernellabError):
@@ -120,9 +133,7 @@ def by_task(
 ) -> list[Found]:
     """Return kernels of computations like ``task``'s; ``leave_out`` excludes the same computation. ``words`` are
     operations in addition to the graph's. Raises CaptureError, TargetError if there is no such DSL."""
-    graph = capture(task)
-    task_features = features(task, graph, words=words)
-    return _nearest(memory, task_features, family_of(graph).value, dsl, k, leave_out)
+    return _nearest(memory, _computation(task, words), dsl, k, leave_out)
 
 
 def by_file(
@@ -133,25 +144,24 @@ def by_file(
     Raises:
         TaskError, CaptureError, TargetError.
     """
-    cache = Seen(find_workspace())
+    cache = FeatureCache(find_workspace())
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    cached = None if words else cache.get(text)
-    if cached is None:
-        task = load_task(path)
-        graph = capture(task)
-        cached = features(task, graph, words=words), family_of(graph).value
+    computation = None if words else cache.get(text)
+    if computation is None:
+        computation = _computation(load_task(path), words)
         if not words:
-            cache.put(text, *cached)
-    return _nearest(memory, *cached, dsl, k, leave_out)
+            cache.put(text, computation)
+    return _nearest(memory, computation, dsl, k, leave_out)
 
 
-def _nearest(memory: Memory, seen: Features, family: str, dsl: str, k: int, leave_out: bool) -> list[Found]:
+def _nearest(memory: Memory, computation: Computation, dsl: str, k: int, leave_out: bool) -> list[Found]:
     if dsl:
         get_adapter(dsl)
     # a machine without the device still finds kernels from other machines
-    backend, chip, _ = (dsl and machine(dsl)) or ("", "", "")
+    host = (machine(dsl) if dsl else None) or Host()
+    without = (computation.features.hash,) if leave_out else ()
     query = Query(
-        seen, dsl, backend, family, chip, without=(seen.hash,) if leave_out else (), distinct=True
+        computation.features, dsl, host.backend, computation.family, host.chip, without=without, distinct=True
     )  # fmt: skip
     hits = [hit.on(stale_here(hit.kernel), _family(hit.kernel.dsl)) for hit in memory.search(query, k)]
     return [Found(h.kernel, h.why, h.score, h.logic, h.shape, h.value, h.relaxed, h.stale) for h in hits]
@@ -205,9 +215,8 @@ def stale_here(kernel: Kernel) -> str:
 
 def stale_of(kernel: Kernel) -> str:
     """Like :func:`stale_here`, without the entry's own mark."""
-    place = machine(kernel.dsl)
-    chip, family = place[1:] if place else ("no device of this machine", "")
-    return stale(kernel, chip, None, family)
+    host = machine(kernel.dsl) or Host(chip="no device of this machine")
+    return stale(kernel, host.chip, None, host.family)
 
 
 def _layer(row: Row) -> str:
@@ -215,19 +224,27 @@ def _layer(row: Row) -> str:
     return f", in {row.layer}{verified}" if row.layer else ""
 
 
+class Host(NamedTuple):
+    """Where a DSL runs on this machine; empty if that is unknown."""
+
+    backend: str = ""
+    chip: str = ""
+    family: str = ""
+
+
 @lru_cache(maxsize=8)
-def machine(dsl: str) -> tuple[str, str, str] | None:
-    """Backend, chip and chip family on which the DSL runs here; None if this machine has no such device."""
+def machine(dsl: str) -> Host | None:
+    """Where the DSL runs here; None if this machine has no such device."""
     try:
         target = detect_target(dsl, rates=False)
     except KernellabError:
         return None
-    return target.backend.value, target.chip.name, target.chip.family
+    return Host(target.backend.value, target.chip.name, target.chip.family)
 
 
 def _family(dsl: str) -> str:
     host = machine(dsl)
-    return host[2] if host else ""
+    return host.family if host else ""
 
 
 __all__ = ["Found", "by_file", "by_task", "by_words", "figures", "machine", "open_memory", "stale_here", "stale_of"]

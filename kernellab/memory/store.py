@@ -241,7 +241,7 @@ class Store:
         count = limit + (_LEFT_OUT if without else 0)
         query = Search(logic.astype(np.float32), "logic", " AND ".join(clauses), ["record"], count, probes)
         rows = nearest(self._guard("searched", lambda: self._reader.search(query)), logic)
-        allowed = [near for near in rows if near.graph not in without]
+        allowed = [near for near in rows if near.facts.graph not in without]
         if len(allowed) < limit and len(rows) == count and without:
             clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
             narrowed = replace(query, where=" AND ".join(clauses), limit=limit)

@@ -96,8 +96,8 @@ def recall(store: Store, asked: list[Query], k: int = 10) -> float:
     shares = []
     for query in asked:
         where = {"dsl": query.dsl, "backend": query.backend, "operator_class": query.operator_class}
-        quick = {n.id for n in store.near(query.features.logic, where, 3 * k)}
-        exact = {n.id for n in store.near(query.features.logic, where, k, exact=True)}
+        quick = {n.facts.id for n in store.near(query.features.logic, where, 3 * k)}
+        exact = {n.facts.id for n in store.near(query.features.logic, where, k, exact=True)}
         shares.append(len(quick & exact) / max(1, len(exact)))
     return round(float(np.mean(shares)), 4)
 
