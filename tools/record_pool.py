@@ -32,7 +32,7 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.dsls.machine import cpu_chip
 from kernellab.errors import KernellabError
-from kernellab.evolve.jobs import Job, Refused, modelled_ms, place_of, source_of
+from kernellab.evolve.jobs import Job, Refused, cost_of, place_of, source_of
 from kernellab.evolve.lab.pool import FOLDER, Edges, Point, Pool, Provenance, write
 from kernellab.records import Source
 from kernellab.sketch.rewrite import Rewritten, features, keeps, variants
@@ -255,7 +255,7 @@ def recorded(name: str, points: int, width: int, threads: int, command: str) -> 
 def _point(space: Space, at: int, one: Measured, task: Task, target: Target) -> Point:
     sketch = space.texts[at]
     try:
-        modelled, place = modelled_ms(sketch, task, target), place_of(sketch, task, target)
+        modelled, place = cost_of(sketch, task, target).time_ms, place_of(sketch, task, target)
     except (KernellabError, Refused) as error:
         return Point(key=features(sketch).key, code=one.code, reason=one.reason or str(error), depth=space.depths[at])
     known = Point(

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from kernellab.evolve.analyst.models import analyst
 from kernellab.evolve.fold import fold
-from kernellab.evolve.jobs import found as find_target
-from kernellab.evolve.jobs import load
+from kernellab.evolve.jobs import target_of, task_of
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState
 from kernellab.evolve.stream import Stream
@@ -34,7 +33,7 @@ def assembled(
     """
     state = fold(stream.read())
     begun, knobs = state.begun, state.knobs
-    task, target = load(begun), find_target(begun)
+    task, target = task_of(begun), target_of(begun)
     on_gpu, has_memory = target.chip.kind == "gpu", begun.memory != OFF
     budget, asking = Budget.parse(knobs.budget), Asking()
     _charge(budget, state, on_gpu)

@@ -1,6 +1,8 @@
 """A worker's job for a candidate: the steps of the cascade that need no other candidate.
 
-A job and its result are plain records, so that a thread here and a worker on another machine work alike.
+The steps are cheapest first: gate, cost, build (:func:`prepare`, which needs no device), then rank (:func:`finish`).
+The first that a candidate fails ends it. A job and its result are plain records, so that a thread here and a worker on
+another machine work alike.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from kernellab.conditions import other_clock
 from kernellab.dsls.machine import detect_target
@@ -97,14 +99,23 @@ class Refused(Exception):
     """A candidate failed a step."""
 
 
+class Facts(TypedDict, total=False):
+    """What the steps find out about a candidate: fields of its :class:`~kernellab.evolve.records.Evaluation`."""
+
+    modelled_ms: float | None
+    place: Place
+    source: str
+    score: Score
+
+
 @dataclass
 class Cascade:
-    """Runs a job's steps in order; records their durations and the known facts about the candidate."""
+    """Runs a job's steps in order; records their durations and what they find out."""
 
     job: Job
     spent: list[Spent] = field(default_factory=list)
     step: Step = Step.CHECK
-    known: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
 
     @contextmanager
     def at(self, step: Step) -> Iterator[None]:
@@ -144,8 +155,8 @@ class Cascade:
         """Return the job's evaluation at the current step."""
         return Evaluation(
             number=self.job.number, key=self.job.key, passed=passed, step=self.step, reason=reason,
-            spent=tuple(self.spent), worker=socket.gethostname(), chip=found(self.job).chip.name,
-            **self.known,
+            spent=tuple(self.spent), worker=socket.gethostname(), chip=target_of(self.job).chip.name,
+            **self.facts,
         )  # fmt: skip
 
 
@@ -165,7 +176,7 @@ def evaluate(job: Job, judge: Judge) -> Evaluation:
 
 def start(begun: Begun, judge: Judge) -> None:
     """Start a run's judge while its first candidates are made. Raises KernellabError, as they would."""
-    judge.start(found(begun))
+    judge.start(target_of(begun))
 
 
 def prepare(job: Job) -> Prepared:
@@ -179,7 +190,7 @@ def prepare(job: Job) -> Prepared:
 
 
 def _prepared(job: Job) -> Prepared:
-    task, target = load(job), found(job)
+    task, target = task_of(job), target_of(job)
     cascade = Cascade(job, list(job.spent))
     sources: list[Source] = []
 
@@ -188,7 +199,7 @@ def _prepared(job: Job) -> Prepared:
             _gate_and_cost(cascade, task, target)
         with cascade.at(Step.BUILD):
             sources.append(source_of(job, task, target))
-        cascade.known["source"] = code_digest(sources[0])
+        cascade.facts["source"] = code_digest(sources[0])
 
     evaluation = cascade.run(steps)
     return Prepared(job, evaluation, sources[0] if evaluation.passed and job.measured else None)
@@ -199,47 +210,43 @@ def finish(prepared: Prepared, judge: Judge) -> Evaluation:
     job, source = prepared.job, prepared.source
     if source is None:
         return prepared.evaluation
-    prepared_evaluation = prepared.evaluation
-    cascade = Cascade(job, list(prepared_evaluation.spent), Step.RANK)
-    cascade.known |= {
-        "source": prepared_evaluation.source,
-        "modelled_ms": prepared_evaluation.modelled_ms,
-        "place": prepared_evaluation.place,
-    }
+    earlier = prepared.evaluation
+    facts = Facts(source=earlier.source, modelled_ms=earlier.modelled_ms, place=earlier.place)
+    cascade = Cascade(job, list(earlier.spent), Step.RANK, facts)
 
     def steps() -> None:
-        task, target = load(job), found(job)
+        task, target = task_of(job), target_of(job)
         ranked = judge.rank(task, source, target, job.allow_library)
         cascade.took(Step.RANK if ranked.built else Step.BUILD, ranked.seconds, ranked.score is not None)
         if ranked.score is None:
             raise Refused(ranked.reason)
-        cascade.known["score"] = ranked.score
+        cascade.facts["score"] = ranked.score
 
     return cascade.run(steps)
 
 
 def rank(job: Job, judge: Judge) -> Ranked:
     """Measure an evaluated candidate. Raises KernellabError."""
-    task, target = load(job), found(job)
+    task, target = task_of(job), target_of(job)
     return judge.rank(task, source_of(job, task, target), target, job.allow_library)
 
 
 def verify(job: Job, judge: Judge) -> Verdict:
     """Return the full verdict on an evaluated candidate. Raises KernellabError."""
-    task, target = load(job), found(job)
+    task, target = task_of(job), target_of(job)
     return judge.verify(task, source_of(job, task, target), target, _options(job))
 
 
 def compare(pair: tuple[Job, Job], judge: Judge) -> Verdict:
     """Return the verdict of the first, timed in turn with the second, named :data:`FIRST`. Raises KernellabError."""
     job, other = pair
-    task, target = load(job), found(job)
+    task, target = task_of(job), target_of(job)
     options = _options(job).model_copy(update={"rivals": {FIRST: source_of(other, task, target)}})
     return judge.verify(task, source_of(job, task, target), target, options)
 
 
 def _options(job: Job) -> VerifyOptions:
-    return VerifyOptions(allow_library=job.allow_library, rewritten=job.rewritten, precision=load(job).fidelity)  # type: ignore[arg-type]
+    return VerifyOptions(allow_library=job.allow_library, rewritten=job.rewritten, precision=task_of(job).fidelity)  # type: ignore[arg-type]
 
 
 def _gate_and_cost(cascade: Cascade, task: Task, target: Target) -> None:
@@ -250,8 +257,8 @@ def _gate_and_cost(cascade: Cascade, task: Task, target: Target) -> None:
             raise Refused(result.reason)
     with cascade.at(Step.COST):
         estimate = cost_of(job.sketch, task, target)
-        cascade.known["modelled_ms"] = modelled = estimate.time_ms
-        cascade.known["place"] = place_of(job.sketch, task, target).model_copy(update={
+        cascade.facts["modelled_ms"] = modelled = estimate.time_ms
+        cascade.facts["place"] = place_of(job.sketch, task, target).model_copy(update={
             "bound": estimate.bound, "launches": len(estimate.launches), "programs": estimate.parallelism,
         })  # fmt: skip
         if modelled and job.hopeless_ms and modelled > job.hopeless_ms:
@@ -298,23 +305,23 @@ def job_of(begun: Begun, proposal: Proposal, **more: Any) -> Job:
     )  # fmt: skip
 
 
-def load(asked: Begun | Job) -> Task:
+def task_of(origin: Begun | Job) -> Task:
     """The task of a search, or of one of its jobs. Raises TaskError."""
-    return _load(asked.text, asked.name, asked.precision, asked.rounded)
+    return _task(origin.text, origin.name, origin.precision, origin.rounded)
 
 
 @functools.lru_cache(maxsize=8)
-def _load(text: str, name: str, precision: str, rounded: tuple[str, ...]) -> Task:
+def _task(text: str, name: str, precision: str, rounded: tuple[str, ...]) -> Task:
     return replace(load_task(text, name), fidelity=precision, rounded=frozenset(rounded))
 
 
-def found(asked: Begun | Job) -> Target:
+def target_of(origin: Begun | Job) -> Target:
     """The target of a search: the machine of its judge, otherwise this one. Raises TargetError."""
-    return asked.target or _found(asked.dsl, asked.chip)
+    return origin.target or _target(origin.dsl, origin.chip)
 
 
 @functools.lru_cache(maxsize=8)
-def _found(dsl: str, chip: str | None) -> Target:
+def _target(dsl: str, chip: str | None) -> Target:
     return detect_target(dsl, chip)
 
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import EvolveError, KernellabError, SketchError, counted
 from kernellab.evolve.assembly import assembled
 from kernellab.evolve.fold import apply_event
-from kernellab.evolve.jobs import found as find_target
-from kernellab.evolve.jobs import job_of, load, source_of
+from kernellab.evolve.jobs import job_of, source_of, target_of, task_of
 from kernellab.evolve.knobs import make_knobs
 from kernellab.evolve.records import RULES, Action, Begun, Proposal, Status, Steered
 from kernellab.evolve.report import part
@@ -117,7 +116,7 @@ class Run:
         """Return a candidate's sketch and kernel. Raises EvolveError if it is unknown; SketchError, LoweringError."""
         self._check_candidate(number)
         proposal, begun = self.state.proposals[number], self.state.begun
-        task, target = load(begun), find_target(begun)
+        task, target = task_of(begun), target_of(begun)
         parent = f"p{proposal.parents[0]}" if proposal.parents else None
         return Candidate(
             id=f"p{number}", source=source_of(job_of(begun, proposal), task, target), sketch=proposal.sketch or None,
@@ -138,11 +137,11 @@ class Run:
         """The best candidate with all facts that an export states. Raises EvolveError if there is none yet."""
         candidate, verdict = self.best()
         begun = self.state.begun
-        target = find_target(begun)
+        target = target_of(begun)
         assert verdict is not None  # the best candidate has a verdict
         target_text = f"{target.dsl} on {target.chip.name} ({target.backend.value})"
         return VerifiedKernel(
-            begun.name, load(begun), candidate.source, verdict, target.backend, target_text, candidate.sketch
+            begun.name, task_of(begun), candidate.source, verdict, target.backend, target_text, candidate.sketch
         )  # fmt: skip
 
     def open(self, number: int, name: str | None = None) -> Session:
@@ -237,7 +236,7 @@ class Run:
             MemoryStoreError: the store cannot be written. TaskError, CaptureError, SketchError, LoweringError.
         """
         begun, state = self.state.begun, self.state
-        task, target = load(begun), find_target(begun)
+        task, target = task_of(begun), target_of(begun)
         verified = [(self.candidate(number), verdict) for number, verdict in state.verdicts.items() if verdict.passed]
         into = into or Memory.open(self.workspace, place_named(begun.memory))
         return memory.offer_run(into, self.id, state, task, target, verified)
@@ -282,7 +281,7 @@ class Run:
             raise EvolveError("Nothing to inject.", "Give a sketch, or a source.")
         self._check_island(island)
         if sketch:
-            _check_sketch(sketch, find_target(self.state.begun))
+            _check_sketch(sketch, target_of(self.state.begun))
         proposal = Proposal(
             number=0, round=0, island=island, operator="person" if author is Author.HUMAN else "agent", author=author,
             sketch=sketch, source=source, why=why,

@@ -20,7 +20,7 @@ import pytest
 from kernellab.conditions import JudgedOn, of
 from kernellab.errors import EvolveError, TargetError, VerifierError
 from kernellab.evolve.begin import begin, open_run
-from kernellab.evolve.jobs import found as find_target
+from kernellab.evolve.jobs import target_of
 from kernellab.records import Source, Verdict
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions, remote
@@ -204,7 +204,7 @@ def test_a_search_measures_at_another_machine_and_is_left_as_it_was_where_that_i
     ssh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = begin(TASK, "cpp", name="soft", workspace=tmp_path, cluster=ssh, rounds=1, islands=1, parallel=1)
-    assert find_target(run.state.begun).host == ssh
+    assert target_of(run.state.begun).host == ssh
     with pytest.raises(EvolveError, match="began with the judge of ssh://me@box"):
         open_run(run.id, tmp_path, "local:2")
     sent = (tmp_path / "ssh").read_text()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from kernellab.evolve.jobs import found
+from kernellab.evolve.jobs import target_of
 from kernellab.evolve.records import Finding, Plan
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.bandit import arms
@@ -94,7 +94,7 @@ def evidence(state: RunState) -> tuple[str, tuple[str, ...]]:
     if best is None:
         return "", ()
     place, modelled_ms = state.evaluations[best].place, state.evaluations[best].modelled_ms
-    score, cores = state.scores.get(best), found(state.begun).chip.cores
+    score, cores = state.scores.get(best), target_of(state.begun).chip.cores
     if place.programs and place.programs < cores:
         return f"Candidate {best} has {place.programs:.0f} programs for {cores} cores.", MOVES["imbalance"]
     if score is not None and modelled_ms and score.time.median_ms > _UNEXPLAINED * modelled_ms:

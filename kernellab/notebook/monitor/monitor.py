@@ -13,7 +13,7 @@ from html import escape
 
 import traitlets
 
-from kernellab.evolve.jobs import found
+from kernellab.evolve.jobs import target_of
 from kernellab.evolve.report import part
 from kernellab.evolve.run import Run
 from kernellab.evolve.summary import summary, words
@@ -72,7 +72,7 @@ class Monitor(Widget, bundle="monitor"):
         """What a sketch for it costs is known once somebody writes one: not all who watch do. The editor's thread."""
         if not self._known.gathered:
             begun = self.run.state.begun
-            self._known = gathered(self.run.id, begun.text, begun.name, lambda: found(begun))
+            self._known = gathered(self.run.id, begun.text, begun.name, lambda: target_of(begun))
         with self._follower.lock:
             return self._known.measured(self._follower.state)
 
