@@ -154,9 +154,9 @@ def test_a_late_candidate_is_given_out_again_and_one_that_is_called_off_is_not_b
     under, waits = two.evaluate(job(8)), two.evaluate(job(9))
     while not (tmp_path / "8").exists():
         time.sleep(0.02)
-    (hand,) = (hand for hand in two._hands if hand.ours is waits)
+    (work,) = (work for work in two._under_way if work.result is waits)
     assert waits.cancel()
-    keys = [theirs.key for theirs in hand.theirs]
+    keys = [future.key for future in work.dask_futures]
     while two._client.run_on_scheduler(partial(_known, keys)):
         time.sleep(0.02)
     (tmp_path / "done").touch()

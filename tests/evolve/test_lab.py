@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,7 @@ def test_the_lesson_on_search_shows_what_its_replays_give_now() -> None:
     spaces = ("matmul_bias_relu", "column_sum", "softmax")
     row = table([standing(band("islands", USUAL, range(5), spaces, noise=0.0), spaces)]).splitlines()[1]
     assert row in shown, "make notebooks/06_evolve.ipynb and it anew: tools/demo.py NOTEBOOK --in-place"
+
+
+def test_the_tool_that_records_a_space_finds_what_it_imports() -> None:
+    assert import_module("tools.record_pool").recorded

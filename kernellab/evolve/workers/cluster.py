@@ -43,8 +43,12 @@ _BUILDERS = 2
 _STARTS = 3
 #: Number of worker deaths after which a job is given up, as it may be their cause.
 _DEATHS = 3
-#: Polling interval; a candidate is late after this many seconds and times the median of the recent ones.
-_LOOK, _LATE_SECONDS, _LATE, _KNOWN, _RECENT = 1.0, 60.0, 8.0, 5, 50
+#: Polling interval in seconds.
+_LOOK = 1.0
+#: A candidate is late after this many seconds, and after this many times the median duration of the recent ones.
+_LATE_SECONDS, _LATE_RATIO = 60.0, 8.0
+#: Number of durations without which none is late, and of those that are recent.
+_LEAST_DURATIONS, _RECENT = 5, 50
 #: The HTTP servers of Dask's processes are local only, and have no pages.
 _NO_PAGES = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 _NO_ROUTES: dict[str, Any] = {f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker")}
@@ -54,14 +58,15 @@ _GONE = ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "Com
 
 
 @dataclass(eq=False)
-class _Hand:
-    """A job in progress: the caller's future, how it is submitted, and Dask's futures."""
+class _Work:
+    """Work in progress: the caller's future, how it is submitted to Dask, and Dask's futures: two if it was late."""
 
-    ours: Future[Any]
+    result: Future[Any]
     submit: Callable[[], Any]
+    #: The candidate to evaluate, if the work may be submitted again.
     job: Job | None
     began: float = field(default_factory=time.monotonic)
-    theirs: list[Any] = field(default_factory=list)
+    dask_futures: list[Any] = field(default_factory=list)
 
 
 class DaskWorkers:
@@ -75,8 +80,8 @@ class DaskWorkers:
     def __init__(self, where: str, on_gpu: bool = False) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._lock, self._ended = threading.Lock(), threading.Event()
-        self._hands: set[_Hand] = set()
-        self._took: list[float] = []
+        self._under_way: set[_Work] = set()
+        self._durations: list[float] = []
         self._cluster: Any = None
         self._client = self._connected(where, on_gpu)
         workers_by_address = self._client.scheduler_info(n_workers=-1)["workers"]
@@ -103,24 +108,26 @@ class DaskWorkers:
         """Warm every device's judge with a candidate of the task, which also builds the reference and eager."""
         self._everywhere(_rank, job)
 
-    def _everywhere(self, work: Callable[..., Any], given: Any) -> None:
+    def _everywhere(self, function: Callable[..., Any], argument: Any) -> None:
         for address in self._devices:
             with suppress(Exception):  # the first candidate warms a worker that is missing here
-                self._warming.append(self._client.submit(
-                    work, given, pure=False, retries=_DEATHS, priority=1, resources={DEVICE: 1}, workers=[address],
-                ))  # fmt: skip
+                future = self._client.submit(
+                    function, argument, pure=False, retries=_DEATHS, priority=1, resources={DEVICE: 1},
+                    workers=[address],
+                )  # fmt: skip
+                self._warming.append(future)
 
     def evaluate(self, job: Job) -> Future[Evaluation]:
-        return self._done(lambda: self._submit(_finish, self._submit(jobs.prepare, job, self._build)), job)
+        return self._future(lambda: self._submit(_finish, self._submit(jobs.prepare, job, self._build)), job)
 
     def rank(self, job: Job) -> Future[Ranked]:
-        return self._done(lambda: self._submit(_rank, job))
+        return self._future(lambda: self._submit(_rank, job))
 
     def verify(self, job: Job) -> Future[Verdict]:
-        return self._done(lambda: self._submit(_verify, job))
+        return self._future(lambda: self._submit(_verify, job))
 
     def compare(self, job: Job, other: Job) -> Future[Verdict]:
-        return self._done(lambda: self._submit(_compare, (job, other)))
+        return self._future(lambda: self._submit(_compare, (job, other)))
 
     def call_off(self) -> None:
         """Do nothing: running measurements finish, and the others serve the next jobs."""
@@ -134,73 +141,73 @@ class DaskWorkers:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _submit(self, work: Callable[..., Any], given: Any, resource: str = DEVICE) -> Any:
+    def _submit(self, function: Callable[..., Any], argument: Any, resource: str = DEVICE) -> Any:
         """Raises WorkersLost."""
         try:
             options = {"resources": {resource: 1}} if resource else {}
-            return self._client.submit(work, given, pure=False, retries=_DEATHS, **options)
+            return self._client.submit(function, argument, pure=False, retries=_DEATHS, **options)
         except Exception as error:  # Dask's error of a client without a scheduler has no stable name
             if self._client.status == "running":
                 raise
             raise _lost(error) from None
 
-    def _done(self, submit: Callable[[], Any], job: Job | None = None) -> Future[Any]:
+    def _future(self, submit: Callable[[], Any], job: Job | None = None) -> Future[Any]:
         """Return a standard future for work at Dask; give ``job`` if it may be submitted again."""
-        hand = _Hand(Future(), submit, job)
+        work = _Work(Future(), submit, job)
         with self._lock:
-            self._hands.add(hand)
-        hand.ours.add_done_callback(partial(self._called_off, hand))
-        self._give_out(hand)
-        return hand.ours
+            self._under_way.add(work)
+        work.result.add_done_callback(partial(self._cancelled, work))
+        self._submit_to_dask(work)
+        return work.result
 
-    def _give_out(self, hand: _Hand) -> None:
-        hand.theirs.append(dask_future := hand.submit())
-        dask_future.add_done_callback(partial(self._settle, hand))
+    def _submit_to_dask(self, work: _Work) -> None:
+        work.dask_futures.append(dask_future := work.submit())
+        dask_future.add_done_callback(partial(self._settle, work))
 
-    def _called_off(self, hand: _Hand, ours: Future[Any]) -> None:
+    def _cancelled(self, work: _Work, result: Future[Any]) -> None:
         """Cancel the work if its caller no longer waits for it."""
-        if ours.cancelled() and self._taken(hand):
-            _cancel(hand.theirs)
+        if result.cancelled() and self._claimed(work):
+            _cancel(work.dask_futures)
 
-    def _taken(self, hand: _Hand) -> bool:
+    def _claimed(self, work: _Work) -> bool:
         """Claim a piece of work. Return True for the first caller, which ends it."""
         with self._lock:
-            is_first = hand in self._hands
-            self._hands.discard(hand)
+            is_first = work in self._under_way
+            self._under_way.discard(work)
         return is_first
 
-    def _settle(self, hand: _Hand, theirs: Any) -> None:
+    def _settle(self, work: _Work, dask_future: Any) -> None:
         """Set the caller's future from the first result."""
-        if not self._taken(hand) or not hand.ours.set_running_or_notify_cancel():
+        if not self._claimed(work) or not work.result.set_running_or_notify_cancel():
             return
         try:
-            result = theirs.result()
+            value = dask_future.result()
         except BaseException as error:
-            if hand.job is not None and type(error).__name__ == "KilledWorker":
-                hand.ours.set_result(_fatal(hand.job))
+            if work.job is not None and type(error).__name__ == "KilledWorker":
+                work.result.set_result(_fatal(work.job))
             else:
-                hand.ours.set_exception(_told(error))
+                work.result.set_exception(_ending(error))
             return
-        self._took.append(time.monotonic() - hand.began)
-        hand.ours.set_result(result)
+        self._durations.append(time.monotonic() - work.began)
+        work.result.set_result(value)
 
     def _watch(self) -> None:
         """Resubmit a candidate that takes far longer than others, and fail all work when the client is closed."""
         while not self._ended.wait(_LOOK):
             with self._lock:
-                hands = list(self._hands)
+                works = list(self._under_way)
             if self._client.status == "closed":
-                for hand in hands:
-                    if self._taken(hand) and hand.ours.set_running_or_notify_cancel():
-                        hand.ours.set_exception(_lost("closed"))
-            elif len(self._took) >= _KNOWN:
-                latest_start = time.monotonic() - max(_LATE_SECONDS, _LATE * median(self._took[-_RECENT:]))
-                for hand in hands:
-                    if hand.job is not None and len(hand.theirs) == 1 and hand.began < latest_start:
+                for work in works:
+                    if self._claimed(work) and work.result.set_running_or_notify_cancel():
+                        work.result.set_exception(_lost("closed"))
+            elif len(self._durations) >= _LEAST_DURATIONS:
+                latest_start = time.monotonic() - max(_LATE_SECONDS, _LATE_RATIO * median(self._durations[-_RECENT:]))
+                for work in works:
+                    if work.job is not None and len(work.dask_futures) == 1 and work.began < latest_start:
                         with suppress(WorkersLost):
-                            self._give_out(hand)
-                        if hand.ours.cancelled():  # cancelled meanwhile, by a callback that did not know this future
-                            _cancel(hand.theirs)
+                            self._submit_to_dask(work)
+                        if work.result.cancelled():  # cancelled meanwhile, by a callback that did not know this future
+                            _cancel(work.dask_futures)
 
     def _connected(self, where: str, on_gpu: bool) -> Any:
         try:
@@ -324,7 +331,7 @@ def _fatal(job: Job) -> Evaluation:
     return Evaluation(number=job.number, key=job.key, passed=False, step=Step.RANK, reason=_DIED)
 
 
-def _told(error: BaseException) -> BaseException:
+def _ending(error: BaseException) -> BaseException:
     """Convert a worker's error to one that ends a run: its class and text are kept, Dask's own are explained."""
     name = type(error).__name__
     if name == "KilledWorker":
