@@ -115,7 +115,7 @@ def test_who_has_no_key_of_a_local_cluster_reaches_nothing_by_its_ports() -> Non
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaskWorkers]:
     """Two workers in threads of this process, of which a candidate is late after half a second."""
-    for name, value in {"_LOOK": 0.1, "_LATE_SECONDS": 0.5, "_LATE": 1.0, "_KNOWN": 1}.items():
+    for name, value in {"_LOOK": 0.1, "_LATE_SECONDS": 0.5, "_LATE_RATIO": 1.0, "_LEAST_DURATIONS": 1}.items():
         monkeypatch.setattr(cluster, name, value)
     started = import_module("distributed").LocalCluster(
         n_workers=2, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1", resources={DEVICE: 1},

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from kernellab.capture import capture
 from kernellab.capture.family import family_of
@@ -18,7 +19,7 @@ from kernellab.memory.recall import OFF, Recall, open_recall, place_named
 from kernellab.memory.records import Provenance, Purpose, Skill
 from kernellab.memory.transfer import with_values
 from kernellab.options.memory import memory_defaults
-from kernellab.records import Candidate, Verdict
+from kernellab.records import Candidate, Comparison, Verdict
 from kernellab.session.memory_export import Machine, is_worth, kernel_of
 from kernellab.session.skills import change
 from kernellab.target import Target
@@ -103,15 +104,26 @@ def offer_run(
     return count
 
 
+class _Timed(NamedTuple):
+    """A candidate and its comparison with eager."""
+
+    candidate: Candidate
+    eager: Comparison
+
+
 def skills(
     run: str, state: RunState, family: str, target: Target, verified: Sequence[tuple[Candidate, Verdict]]
 ) -> list[Skill]:
     """Return one note: the change from the slowest verified candidate to the fastest, if that is certainly faster."""
-    timed_candidates = [(c, v, e) for c, v in verified if v.passed and (e := v.against("eager")) is not None]
-    if len(timed_candidates) < 2:
+    timed = [
+        _Timed(candidate, eager)
+        for candidate, verdict in verified
+        if verdict.passed and (eager := verdict.against("eager")) is not None
+    ]
+    if len(timed) < 2:
         return []
-    ordered = sorted(timed_candidates, key=lambda found: found[2].speedup)
-    (slowest, _, old), (fastest, _, new) = ordered[0], ordered[-1]
+    timed.sort(key=lambda one: one.eager.speedup)
+    (slowest, old), (fastest, new) = timed[0], timed[-1]
     if new.low <= old.high:
         return []
     rationale = state.proposals[int(fastest.id.removeprefix("p"))].why

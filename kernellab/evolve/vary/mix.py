@@ -1,4 +1,8 @@
-"""All operators of a run: seeds at its beginning, then for each request the operator that the bandit chooses."""
+"""All operators of a run: seeds at its beginning, then for each request the operator that the bandit chooses.
+
+A request names an island and parents. A rule answers it at once with a proposal; a model gets an :class:`Ask`, which
+the scheduler sends on another thread, so that candidates are evaluated meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +27,21 @@ from kernellab.target import Target
 from kernellab.task import Task
 from kernellab.tuning.space import Space
 
-_Question = tuple[str, tuple[int, ...], tuple[int, ...]]
-
 #: Maximum number of the rules' designs with which a run begins, in addition to a person's.
 MOST_SEEDS = 12
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A prompt's identity: equal values give equal prompts."""
+
+    operator: str
+    parents: tuple[int, ...]
+    inspirations: tuple[int, ...]
+
+    @classmethod
+    def of(cls, request: Request, operator: str) -> _Question:
+        return cls(operator, request.parents, request.inspirations)
 
 
 @dataclass(frozen=True)
@@ -115,10 +130,13 @@ class Mix:
     def operators(self, state: RunState) -> list[str]:
         """The operators of this run: all, or those that the knobs name by name or by kind; an operator with a share
         always takes part."""
-        kinds = [(name, name.partition(":")[0]) for name in rules.operators(self.target)]
-        kinds += [(name, KIND) for player in self._players(state) for name in player.operators]
+        kind_by_name = dict.fromkeys(rules.operators(self.target), rules.KIND)
+        kind_by_name |= {name: KIND for player in self._players(state) for name in player.operators}
         named, shares = state.knobs.operators, state.knobs.shares
-        return [name for name, kind in kinds if not named or name in named or kind in named or _spec(name) in shares]
+        return [
+            name for name, kind in kind_by_name.items()
+            if not named or name in named or kind in named or _spec(name) in shares
+        ]  # fmt: skip
 
     def _players(self, state: RunState) -> list[ModelOperator]:
         """The search's model, and those that have a share in ``vary``."""
@@ -130,48 +148,35 @@ class Mix:
 
         ``under_way`` are the operators of candidates that are being evaluated or requested.
         """
-        proposals = state.proposals
         used_keys, pending, questions, result = set(state.once(rules.taken)), list(under_way), set[_Question](), Made()
         for index, request in enumerate(requests):
-            variation = self._varied(
-                state, request, Random(f"{state.knobs.seed}:{first}:{index}"), used_keys, pending, questions
-            )
+            random = Random(f"{state.knobs.seed}:{first}:{index}")
+            variation = self._varied(state, request, random, used_keys, pending, questions)
             if isinstance(variation, Variation):
                 used_keys |= rules.keys_of(variation.sketch)
                 pending.append(variation.operator)
-                # what the rules may do in a design, they may in its variants
-                origins = [proposals[n] for n in (*request.parents, *request.inspirations)]
-                result.proposals.append(
-                    Proposal(
-                        number=first + len(result.proposals), round=state.round, island=request.island,
-                        operator=variation.operator, parents=request.parents, inspirations=request.inspirations,
-                        sketch=variation.sketch, why=variation.why, library=any(p.library for p in origins),
-                        rewritten=any(p.rewritten for p in origins),
-                    )
-                )  # fmt: skip
+                number = first + len(result.proposals)
+                result.proposals.append(_by_rule_proposal(state, request, variation, number))
             elif variation is not None:
-                pending.append(variation)
-                questions.add(_question(request, variation))
-                model = self.model(_spec(variation))
-                assert model is not None
-                result.asks.append(_ask(model.ask(state, request, variation), request, variation))
+                pending.append(variation.operator)
+                questions.add(_Question.of(request, variation.operator))
+                result.asks.append(variation)
         return result
 
     def _varied(
         self, state: RunState, request: Request, random: Random, taken: set[str], pending: list[str],
         asked: Collection[_Question],
-    ) -> Variation | str | None:  # fmt: skip
-        """Vary with the first operator that has something new. Return its name for a model's, which is not asked the
-        same twice at a time."""
+    ) -> Variation | Ask | None:  # fmt: skip
+        """Vary with the first operator that has something new: a rule's variation, or a request to a model, which is
+        not asked the same twice at a time."""
         for operator in bandit.order(state, self.operators(state), pending):
             model = self.model(_spec(operator)) if not rules.is_rule(operator) else None
-            if model is not None:
-                if _question(request, operator) not in asked and model.suits(state, request, operator):
-                    return operator
-                continue
-            variation = self.by_rule(state, request, operator, random, taken)
-            if variation is not None:
-                return variation
+            if model is None:
+                variation = self.by_rule(state, request, operator, random, taken)
+                if variation is not None:
+                    return variation
+            elif _Question.of(request, operator) not in asked and model.suits(state, request, operator):
+                return _ask(model.ask(state, request, operator), request, operator)
         return None
 
     def by_rule(
@@ -186,9 +191,14 @@ def _spec(operator: str) -> str:
     return operator.rpartition("/")[0]
 
 
-def _question(request: Request, operator: str) -> _Question:
-    """The identity of a prompt: equal values give equal prompts."""
-    return operator, request.parents, request.inspirations
+def _by_rule_proposal(state: RunState, request: Request, variation: Variation, number: int) -> Proposal:
+    # what the rules may do in a design, they may in its variants
+    origins = [state.proposals[n] for n in (*request.parents, *request.inspirations)]
+    return Proposal(
+        number=number, round=state.round, island=request.island, operator=variation.operator, parents=request.parents,
+        inspirations=request.inspirations, sketch=variation.sketch, why=variation.why,
+        library=any(p.library for p in origins), rewritten=any(p.rewritten for p in origins),
+    )  # fmt: skip
 
 
 def _ask(send: Callable[[], Asked], request: Request, operator: str) -> Ask:
