@@ -140,27 +140,28 @@ def line(run: str, state: RunState, unattended: bool) -> str:
     return f"{run}  {status:10}  {counted(figures.evaluations, 'candidate')}  {figures.text}".rstrip()
 
 
-def words(found: Summary) -> str:
+def words(figures: Summary) -> str:
     """A run as plain text: its end, its best, its rounds, each step's refusals, each operator's gains."""
-    lines = [f"{found.run}: {found.status.value}. {found.reason}".rstrip()]
-    if found.best is None:
+    lines = [f"{figures.run}: {figures.status.value}. {figures.reason}".rstrip()]
+    if figures.best is None:
         lines.append("No candidate is verified yet.")
     else:
-        figures = ", ".join(filter(None, (found.text, found.sol)))
-        lines.append(f"Best: candidate {found.best}, {figures}. {found.against_first}".rstrip())
-    for end in found.rounds:
+        best_text = ", ".join(filter(None, (figures.text, figures.sol)))
+        lines.append(f"Best: candidate {figures.best}, {best_text}. {figures.against_first}".rstrip())
+    for end in figures.rounds:
         lines.append(f"Round {end.round}: {end.evaluations} candidates, {end.text}. {end.plan}".rstrip())
-    if found.suggestion:
-        lines.append(f"Proposed: {found.suggestion} Accept it, edit it (direct), or refuse it.")
+    if figures.suggestion:
+        lines.append(f"Proposed: {figures.suggestion} Accept it, edit it (direct), or refuse it.")
     refusals = [
-        f"{name} {step.refused}/{step.seen} ({step.seconds:.1f} s)" for name, step in found.stages.items() if step.seen
+        f"{name} {step.refused}/{step.seen} ({step.seconds:.1f} s)"
+        for name, step in figures.stages.items()
+        if step.seen
     ]
     lines.append(f"Refused by step: {', '.join(refusals) or 'nothing yet'}.")
-    for operator in found.operators:
-        told = reported(f"{operator.tokens:,} tokens" if operator.tokens else "", operator.tokens, operator.untold)
-        tokens = f", {told}" if told else ""
+    for operator in figures.operators:
+        tokens = reported(f"{operator.tokens:,} tokens" if operator.tokens else "", operator.tokens, operator.untold)
         silent = f"; {operator.silent} gave nothing, the last: {operator.silence}" if operator.silent else ""
-        gain = f"{operator.tries} tried, gain {operator.gain:.2f}, {operator.seconds:.1f} s{tokens}"
+        gain = f"{operator.tries} tried, gain {operator.gain:.2f}, {operator.seconds:.1f} s{tokens and f', {tokens}'}"
         lines.append(f"  {operator.name}: {gain}{silent}")
     return "\n".join(lines)
 

@@ -49,12 +49,12 @@ def canonical(graph: Graph) -> Canonical:
         # inputs have no names here: their uses distinguish them, such as x * x from x * w
         forms[argument.name] = _Form(leaf, leaf, _digest(leaf, uses.get(argument.name, "")), (leaf,))
     for step in flat.steps:
-        operands = [_result(forms[operand.name], operand.index) for operand in step.operands]
+        operands = [_result(forms[operand.name], operand.result) for operand in step.operands]
         hashes = [form.hash for form in operands]
         if step.commutes:
             hashes.sort()
         forms[step.name] = _Form(step.word, step.label, _digest(step.label, *hashes), _labels(step.label, operands))
-    outputs = [_result(forms[output.name], output.index) for output in map(flat.source, graph.outputs)]
+    outputs = [_result(forms[output.name], output.result) for output in map(flat.source, graph.outputs)]
     # equal values count once
     distinct = {forms[step.name].hash: forms[step.name] for step in flat.steps}.values()
     labels: Counter[str] = Counter()
@@ -68,7 +68,7 @@ class _Operand(NamedTuple):
     """A value of the graph: a node or input by its name, and which of its results."""
 
     name: str
-    index: int = 0
+    result: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _Flat:
     def source(self, ref: Ref) -> _Operand:
         """Resolve a reference through views."""
         viewed = self.views.get(ref.name, _Operand(ref.name))
-        return _Operand(viewed.name, ref.item or viewed.index)
+        return _Operand(viewed.name, ref.item or viewed.result)
 
 
 def _without_views(graph: Graph) -> _Flat:

@@ -67,8 +67,10 @@ class Facts(NamedTuple):
 
     @classmethod
     def from_list(cls, stored: list[Any]) -> Facts:
-        *names, draft_mean, draft_uses, refine_mean, refine_uses, thumb, pinned, stale = stored
-        return cls(*names, Tally(draft_mean, draft_uses), Tally(refine_mean, refine_uses), thumb, pinned, stale)
+        id, graph, dsl, backend, operator_class, chip, made, *values = stored
+        draft_mean, draft_uses, refine_mean, refine_uses, thumb, pinned, stale = values
+        draft, refine = Tally(draft_mean, draft_uses), Tally(refine_mean, refine_uses)
+        return cls(id, graph, dsl, backend, operator_class, chip, made, draft, refine, thumb, pinned, stale)
 
 
 @dataclass(frozen=True)

@@ -158,13 +158,13 @@ def _unforeseen(brief: DesignBrief, error: Exception) -> DesignError:
     )
 
 
-def _reply(style: Style, found: Scheduled, kept: Kept) -> DesignReply:
+def _reply(style: Style, result: Scheduled, kept: Kept) -> DesignReply:
     """Return one schedule as a reply, with the constraints that a person wrote."""
     from kernellab.sketch.syntax.pins import with_constraints
 
-    sentences = [f"{style.title.capitalize()}.", style.why, *([_ALGEBRA] if found.algebra else [])]
-    text = with_constraints(found.text, kept.constraints)
-    return DesignReply(text, rationale=" ".join(sentences), rewritten=found.algebra)
+    sentences = [f"{style.title.capitalize()}.", style.why, *([_ALGEBRA] if result.algebra else [])]
+    text = with_constraints(result.text, kept.constraints)
+    return DesignReply(text, rationale=" ".join(sentences), rewritten=result.algebra)
 
 
 def _fitting_first(replies: list[DesignReply], target: Target) -> list[DesignReply]:

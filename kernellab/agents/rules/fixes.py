@@ -26,7 +26,7 @@ _SMALL = 1e-3
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Failure:
     """The known facts of a failure; ``operations`` are those of the sketch, None without a readable one."""
 
     evidence: Evidence
@@ -108,52 +108,62 @@ _AT_ONE = (
     "It is right where every size is 1 alone: look for an index or a loop that is wrong from the second element on."
 )
 
-_Fix = tuple[Callable[[_Look], bool], str]
+_Fix = tuple[Callable[[_Failure], bool], str]
 
 
-def _always(look: _Look) -> bool:
+def _always(failure: _Failure) -> bool:
     return True
+
+
+def _may_overflow(failure: _Failure) -> bool:
+    """Whether an exp may have an argument from which the largest is not subtracted."""
+    has_maximum = bool(failure.operations) and failure.has(*_LARGEST)
+    return failure.has(*_GROWS) and not has_maximum and not failure.is_changed
+
+
+def _may_subtract_infinities(failure: _Failure) -> bool:
+    return failure.infinite and failure.has("sub") and failure.has(*_LARGEST) and not failure.is_changed
 
 
 #: Signature -> sentences with their conditions; {where} is a place such as "the load of X at N".
 _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     "transposed": (
         (
-            lambda look: look.rank > 1,
+            lambda failure: failure.rank > 1,
             "Two dimensions are exchanged: check the index order of {where} and of the output's strides.",
         ),
     ),
     "off-by-one": (
-        (lambda look: look.always, "Everything is moved by one element: check the start offset of {where}."),
+        (lambda failure: failure.always, "Everything is moved by one element: check the start offset of {where}."),
     ),
     "off-by-scale": (
         (_always, "Every value is off by one factor."),
-        (lambda look: look.has(*_DIVIDES), "Check the divisor (the real extent, not the tile)."),
+        (lambda failure: failure.has(*_DIVIDES), "Check the divisor (the real extent, not the tile)."),
     ),
     "off-by-constant": (
         (_always, "Every value is off by one constant: check what is added."),
-        (lambda look: look.has(*_SUMS), "That includes the initial value of the accumulator."),
+        (lambda failure: failure.has(*_SUMS), "That includes the initial value of the accumulator."),
     ),
     "accumulate-dtype": (
         (
-            lambda look: look.has(*_SUMS) and not look.right_at_more,
+            lambda failure: failure.has(*_SUMS) and not failure.right_at_more,
             "The error grows as if sums were kept in too narrow a dtype: accumulate in a wider one (f32 for f16 and "
             "bf16, f64 for f32), or in partial sums.",
         ),
         (
-            lambda look: look.has("sub"),
+            lambda failure: failure.has("sub"),
             "A difference of near numbers loses their digits (of x * x and its mean's square, say): subtract before "
             "squaring or summing, or take that part in a wider dtype.",
         ),
         (
-            lambda look: look.right_at_more and look.has(*_DIVIDES),
+            lambda failure: failure.right_at_more and failure.has(*_DIVIDES),
             "It is right at larger sizes, so that the number of terms does not decide: look at what is divided by, "
             "which may be near zero for the wrong elements.",
         ),
     ),
     "all-zero": (
         (
-            lambda look: look.always,
+            lambda failure: failure.always,
             "The output stays zero: check that each tile is stored, and that the grid covers the whole output.",
         ),
     ),
@@ -161,31 +171,35 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     "nan": (
         (_always, "NaN or inf where the reference has none."),
         (
-            lambda look: look.has(*_NO_NUMBER) and not look.is_changed,
+            lambda failure: failure.has(*_NO_NUMBER) and not failure.is_changed,
             "Guard the division, root or logarithm.",
         ),
         (
-            lambda look: look.has(*_GROWS) and not (look.operations and look.has(*_LARGEST)) and not look.is_changed,
+            lambda failure: (
+                failure.has(*_GROWS) and not (failure.operations and failure.has(*_LARGEST)) and not failure.is_changed
+            ),
             "Subtract the largest argument of an exp.",
         ),
         (
-            lambda look: look.infinite and look.has("sub") and look.has(*_LARGEST) and not look.is_changed,
+            lambda failure: (
+                failure.infinite and failure.has("sub") and failure.has(*_LARGEST) and not failure.is_changed
+            ),
             "Where a maximum has seen nothing but -inf, as in a tile or a row that is masked as a whole, "
             "-inf - (-inf) is NaN: take a large finite number for the mask and the maximum's first value.",
         ),
         (
-            lambda look: look.is_changed,
+            lambda failure: failure.is_changed,
             "These inputs are not as the task draws them: where they hold NaN, check which way each comparison, "
             "maximum and minimum decides (a comparison with NaN is false).",
         ),
     ),
     "unwritten": (
         (
-            lambda look: look.integer,
+            lambda failure: failure.integer,
             "The wrong elements hold -1, with which the judge fills fresh memory: nothing, or -1, was stored there.",
         ),
         (
-            lambda look: not look.integer,
+            lambda failure: not failure.integer,
             "The NaN are those of fresh memory, which also lies before and after each input: nothing was stored there, "
             "or it was computed from memory that nothing was stored to, such as an accumulator without a first value, "
             "or from an input read outside its bounds, as with a weight of 0.",
@@ -208,25 +222,25 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     ),
     "scattered": (
         (
-            lambda look: not look.everywhere and not look.repeated,
+            lambda failure: not failure.everywhere and not failure.repeated,
             "Wrong elements follow no dimension: look for a step that depends on values, such as a branch or a limit, "
             "and for a tile that is not set.",
         ),
-        (lambda look: look.integer and not look.repeated, _TIE),
+        (lambda failure: failure.integer and not failure.repeated, _TIE),
         (
-            lambda look: not look.integer and look.small,
+            lambda failure: not failure.integer and failure.small,
             "The error is small next to the output as a whole: look for digits that are lost where values are small, "
             "as in a difference of near numbers.",
         ),
     ),
     "wrong-values": (
         (
-            lambda look: look.always,
+            lambda failure: failure.always,
             "The values are wrong everywhere: an operation, or what it is applied to, is not the reference's.",
         ),
-        (lambda look: look.integer and not look.everywhere and not look.repeated, _TIE),
+        (lambda failure: failure.integer and not failure.everywhere and not failure.repeated, _TIE),
         (
-            lambda look: look.evidence.wrong_fraction == 0.0,
+            lambda failure: failure.evidence.wrong_fraction == 0.0,
             "Look for digits that are lost: a difference of near numbers, or a long sum that is kept in one value.",
         ),
     ),
@@ -245,24 +259,24 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
 
 def fixes(evidence: Evidence, task: Task, program: Program | None, where: str) -> str:
     """The applicable sentences of the evidence's signature about the place ``where``; empty if none applies."""
-    look = (
-        _Look(evidence, task, None)
+    failure = (
+        _Failure(evidence, task, None)
         if program is None
-        else _Look(evidence, task, frozenset(_operations(program)), _has_infinity(program))
+        else _Failure(evidence, task, frozenset(_operations(program)), _has_infinity(program))
     )
     candidates = _FIXES.get(evidence.signature or "", ())
-    sentences = [sentence.format(where=where) for holds, sentence in candidates if holds(look)]
-    if candidates and evidence.repeats is not None and not look.at_one:
+    sentences = [sentence.format(where=where) for holds, sentence in candidates if holds(failure)]
+    if candidates and evidence.repeats is not None and not failure.at_one:
         sentences = [_of_repeats(evidence.repeats), *sentences]
-    if sentences or not candidates or not look.everywhere:
+    if sentences or not candidates or not failure.everywhere:
         return " ".join(sentences)
-    return _OF_SIZES if look.at_some_sizes else _AT_ONE if look.at_one else ""
+    return _OF_SIZES if failure.at_some_sizes else _AT_ONE if failure.at_one else ""
 
 
-def _of_repeats(found: Repeats) -> str:
+def _of_repeats(repeats: Repeats) -> str:
     return (
-        f"Along dimension {found.dimension} elements are wrong only where {found.words}: look for what goes in steps "
-        f"of {found.period}, and for the part of a step that is left out, as by a mask, a shift or an offset."
+        f"Along dimension {repeats.dimension} elements are wrong only where {repeats.words}: look for what goes in "
+        f"steps of {repeats.period}, and for the part of a step that is left out, as by a mask, a shift or an offset."
     )
 
 

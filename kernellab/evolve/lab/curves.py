@@ -71,29 +71,30 @@ def band(
     for seed in seeds:
         at_seed = contender_knobs.model_copy(update={"seed": seed})
         lines.append(_mean_curve([curve(space, at_seed, noise) for space in space_names]))
+    # of each evaluation, the value at every seed
     columns = list(zip(*_level(lines), strict=True))
-    final = [fmean(math.log(line[-1]) for line in lines)]
+    achieved = fmean(math.log(line[-1]) for line in lines)
     possible = fmean(math.log(load(space).best) for space in space_names)
     return Band(
-        name, tuple(math.exp(fmean(map(math.log, c))) for c in columns), tuple(map(min, columns)),
-        tuple(map(max, columns)), final[0] / possible if possible else 1.0,
+        name, middle=tuple(math.exp(fmean(map(math.log, column))) for column in columns),
+        low=tuple(map(min, columns)), high=tuple(map(max, columns)), share=achieved / possible if possible else 1.0,
     )  # fmt: skip
 
 
-def standing(found: Band, spaces: Sequence[str] = ()) -> Standing:
+def standing(line: Band, spaces: Sequence[str] = ()) -> Standing:
     """Return a policy's result from its line."""
     half_speedup = math.exp(fmean(math.log(load(space).best) for space in spaces or names()) / 2)
-    half = next((float(at + 1) for at, speedup in enumerate(found.middle) if speedup >= half_speedup), None)
+    half = next((float(at + 1) for at, speedup in enumerate(line.middle) if speedup >= half_speedup), None)
     return Standing(
-        policy=found.name, speedup=found.middle[-1], low=found.low[-1], high=found.high[-1], share=found.share,
+        policy=line.name, speedup=line.middle[-1], low=line.low[-1], high=line.high[-1], share=line.share,
         half=half,
     )  # fmt: skip
 
 
-def table(found: Sequence[Standing]) -> str:
+def table(standings: Sequence[Standing]) -> str:
     """The policies as a table, the best first."""
     lines = [f"{'policy':24}{'speedup':>9}  {'of the seeds':16}{'of what could be won':>21}{'half of it after':>18}"]
-    for row in sorted(found, key=lambda s: -s.speedup):
+    for row in sorted(standings, key=lambda s: -s.speedup):
         half = f"{row.half:.0f}" if row.half is not None else "never"
         lines.append(
             f"{row.policy:24}{row.speedup:8.3f}x  [{row.low:.3f}, {row.high:.3f}]{100 * row.share:19.0f} %{half:>18}"

@@ -135,7 +135,7 @@ class ModelOperator:
 
     def brief(self, state: RunState, request: Request, operator: str) -> DesignBrief:
         """Make the brief: the parent as the sketch to revise, its verdict as the history, and the way's additions."""
-        parent, instructions = request.parents[0], _way(operator).told(state, request)
+        parent, instructions = request.parents[0], _way(operator).instructions(state, request)
         best = state.best()
         verdict = state.verdicts.get(best) if best is not None else None
         learnt = f"What the search has learnt: {state.plan.text}" if state.plan.text else ""

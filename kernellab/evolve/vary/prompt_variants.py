@@ -21,7 +21,7 @@ _WHY = 160
 
 
 @dataclass(frozen=True)
-class Told:
+class Instructions:
     """A way's additions to the brief: the sketch to revise ("" for none), the instruction, and the evidence."""
 
     previous: str
@@ -35,41 +35,41 @@ class Way:
 
     name: str
     suits: Callable[[RunState, Request], bool]
-    told: Callable[[RunState, Request], Told]
+    instructions: Callable[[RunState, Request], Instructions]
 
 
-def _difference(state: RunState, request: Request) -> Told:
+def _difference(state: RunState, request: Request) -> Instructions:
     parent = request.parents[0]
     instruction = f"Change one thing in candidate {parent}, what promises most, and leave every other line as it is."
-    return Told(_sketch(state, parent), instruction, _near(state, request))
+    return Instructions(_sketch(state, parent), instruction, _relatives(state, request))
 
 
-def _whole(state: RunState, request: Request) -> Told:
+def _whole(state: RunState, request: Request) -> Instructions:
     parent = request.parents[0]
     technique = state.evaluations[parent].place.technique
     kind = f', which is of the kind "{technique}"' if technique else ""
     aim = f"Design it from the start, with another algorithm or another order of work than candidate {parent}{kind}."
-    return Told("", aim, (relative(state, parent), *_near(state, request)))
+    return Instructions("", aim, (relative(state, parent), *_relatives(state, request)))
 
 
-def _cross(state: RunState, request: Request) -> Told:
+def _cross(state: RunState, request: Request) -> Instructions:
     parent, other_number = request.parents[0], _other(state, request)
     assert other_number is not None
     instruction = f"Take what is good in candidate {other_number} into the sketch so far, which is candidate {parent}."
     other_sketch = f"The sketch of candidate {other_number}:\n```sketch\n{_sketch(state, other_number).strip()}\n```"
-    return Told(_sketch(state, parent), instruction, (relative(state, other_number), other_sketch))
+    return Instructions(_sketch(state, parent), instruction, (relative(state, other_number), other_sketch))
 
 
-def _failed(state: RunState, request: Request) -> Told:
+def _failed(state: RunState, request: Request) -> Instructions:
     parent = request.parents[0]
     instruction = "Reach what these meant without their fault, or go another way if it cannot be reached."
     evidence = []
     for number in _failures(state, parent)[-_FAILED:]:
         evidence += [relative(state, number), *_changed(_sketch(state, parent), _sketch(state, number))]
-    return Told(_sketch(state, parent), instruction, tuple(evidence))
+    return Instructions(_sketch(state, parent), instruction, tuple(evidence))
 
 
-def _lineage(state: RunState, request: Request) -> Told:
+def _lineage(state: RunState, request: Request) -> Instructions:
     """As in AVO (arXiv:2603.24517): the agent consults lineage, failures and measurements, and tries changes itself."""
     parent = request.parents[0]
     instruction = (
@@ -78,8 +78,8 @@ def _lineage(state: RunState, request: Request) -> Told:
     )
     lineage = [n for n in state.lineage(parent) if n in state.evaluations]
     failed = _failures(state, parent)[-_FAILED:]
-    evidence = tuple(relative(state, n) for n in dict.fromkeys((*lineage, *failed))) + _near(state, request)
-    return Told(_sketch(state, parent), instruction, evidence + tuple(_gains(state, evidence)))
+    evidence = tuple(relative(state, n) for n in dict.fromkeys((*lineage, *failed))) + _relatives(state, request)
+    return Instructions(_sketch(state, parent), instruction, evidence + tuple(_gains(state, evidence)))
 
 
 def relative(state: RunState, number: int) -> str:
@@ -97,7 +97,7 @@ def worth(state: RunState, number: int) -> str:
     return f"{state.evaluations[number].modelled_ms or 0:.4g} ms by the cost model"
 
 
-def _near(state: RunState, request: Request) -> tuple[str, ...]:
+def _relatives(state: RunState, request: Request) -> tuple[str, ...]:
     """The parent's evaluated children, its failures, and the request's inspirations."""
     parent = request.parents[0]
     evaluated = [n for n in state.children(parent) if n in state.evaluations and n not in request.inspirations]
@@ -106,15 +106,15 @@ def _near(state: RunState, request: Request) -> tuple[str, ...]:
     return tuple(relative(state, n) for n in (*request.inspirations, *best[-2:], *failed[-_FAILED:]))
 
 
-def _gains(state: RunState, told: Sequence[str]) -> Iterator[str]:
+def _gains(state: RunState, present: Sequence[str]) -> Iterator[str]:
     """Yield the largest gains over a parent in the whole search, with the changes that made them; for candidates that
-    are already in ``told``, only the change."""
+    are already in ``present``, only the change."""
     gains = {n: state.worth(n) / state.worth(p.parents[0]) for n, p in state.proposals.items()
             if p.parents and state.alive(n) and state.worth(p.parents[0])}  # fmt: skip
     for number in sorted((n for n in gains if gains[n] > _GAINED), key=lambda n: -gains[n])[:_GAINS]:
         parent, line = state.proposals[number].parents[0], relative(state, number)
         yield f"Candidate {number} is {gains[number]:.2f} times as fast as candidate {parent}, which it was made from."
-        yield from [line] if line not in told else []
+        yield from [line] if line not in present else []
         yield from _changed(_sketch(state, parent), _sketch(state, number))
 
 
@@ -152,4 +152,4 @@ LINEAGE = Way("lineage", lambda state, request: bool(_sketch(state, request.pare
 #: Name -> way.
 WAYS: Mapping[str, Way] = MappingProxyType({way.name: way for way in _ALL})
 
-__all__ = ["LINEAGE", "WAYS", "Told", "Way", "relative", "worth"]
+__all__ = ["LINEAGE", "WAYS", "Instructions", "Way", "relative", "worth"]

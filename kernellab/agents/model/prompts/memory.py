@@ -92,17 +92,17 @@ def _cut(text: str) -> str:
     return "\n".join(lines[:_LINES] + (["(the rest is left out)"] if len(lines) > _LINES else []))
 
 
-def _sources(found: Recalled) -> str:
-    return ", ".join(f"memory: {k.id} (score {k.score:.2f})" for k in found.kernels)
+def _sources(recalled: Recalled) -> str:
+    return ", ".join(f"memory: {k.id} (score {k.score:.2f})" for k in recalled.kernels)
 
 
-def _skills(found: Recalled) -> list[Part]:
-    if not found.skills:
+def _skills(recalled: Recalled) -> list[Part]:
+    if not recalled.skills:
         return []
     skills = [
-        {"advice": line(s.advice), "ratio": s.ratio, "low": s.low, "high": s.high} for s in found.skills
+        {"advice": line(s.advice), "ratio": s.ratio, "low": s.low, "high": s.high} for s in recalled.skills
     ]  # fmt: skip
-    source = "memory: " + ", ".join(s.id for s in found.skills)
+    source = "memory: " + ", ".join(s.id for s in recalled.skills)
     return [Part("measured advice", source, render("memory", "skills", skills=skills), 7, trims=True)]
 
 
