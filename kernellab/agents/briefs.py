@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from kernellab.agents.designs import changed_defaults, design_of
 from kernellab.conditions import Condition, DrawnLimit
 from kernellab.records import Author, Candidate, Comparison, GateResult, Role, Route, Source, Verdict
 from kernellab.target import Target
 
 if TYPE_CHECKING:
     from kernellab.sketch.syntax.pins import Kept
-    from kernellab.sketch.syntax.tree import Declaration
     from kernellab.task import Task
 
 #: Ratio of an interval's ends above which it ranks no kernel.
@@ -110,38 +110,6 @@ def start_of(history: Sequence[Attempt], sketch: str | None) -> Attempt | None:
     best, last = best_of(history), history[-1] if history else None
     passed = last is not None and last.verdict is not None and last.verdict.passed
     return best if passed and best is not None and best.sketch == sketch else last
-
-
-def design_of(sketch: str, constexpr: Mapping[str, int | float]) -> tuple[object, dict[str, int | float]]:
-    """The identity of a design: the sketch's tree without the tunables' defaults, and the value of each tunable.
-
-    Values of names that the sketch does not declare are ignored; if the sketch is unreadable, all values count.
-    """
-    from kernellab.sketch.check import check
-    from kernellab.sketch.syntax.parse import parse
-    from kernellab.sketch.syntax.pins import without_pins
-
-    program = check(sketch).program
-    if program is None:
-        return sketch.split(), dict(constexpr)
-    defaults = {c.name: c.value for c in program.constexprs if c.value is not None}
-    # a pin is not part of a design
-    sketches = parse(without_pins(sketch)).sketches
-    plain = [replace(s, declarations=tuple(map(_without_defaults, s.declarations))) for s in sketches]
-    return plain, {**defaults, **{name: value for name, value in constexpr.items() if name in defaults}}
-
-
-def changed_defaults(before: str, after: str) -> dict[str, int | float]:
-    """The defaults of ``after`` with other values in ``before``: a changed default counts as chosen."""
-    before_values = design_of(before, {})[1]
-    return {name: value for name, value in design_of(after, {})[1].items() if before_values.get(name, value) != value}
-
-
-def _without_defaults(line: Declaration) -> Declaration:
-    from kernellab.sketch.syntax.tree import ConstDecl
-
-    items = (replace(item, value=None) if isinstance(item, ConstDecl) and item.choices else item for item in line.items)
-    return replace(line, items=tuple(items))
 
 
 @dataclass(frozen=True)

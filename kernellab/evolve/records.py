@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -215,9 +215,9 @@ class Finding(Record):
 
     @property
     def text(self) -> str:
-        side = "faster" if self.effect >= 1 else "slower"
-        ratio, low, high = (self.effect, self.low, self.high) if self.effect >= 1 else (
-            1 / self.effect, 1 / self.high, 1 / self.low)  # fmt: skip
+        ratio, low, high, side = self.effect, self.low, self.high, "faster"
+        if self.effect < 1:
+            ratio, low, high, side = 1 / self.effect, 1 / self.high, 1 / self.low, "slower"
         return (
             f"{self.feature}: {ratio:.2f}x {side} [{low:.2f}, {high:.2f}], "
             f"{self.having} candidates with it, {self.lacking} without."
@@ -385,10 +385,8 @@ class Ended(_Event):
 
 
 Event = Annotated[
-    Union[
-        Begun, Proposed, Evaluated, Verified, Remeasured, Paired, Migrated, RoundEnded, Exchanged, Worked, Suggested,
-        Steered, Ended
-    ],
+    Begun | Proposed | Evaluated | Verified | Remeasured | Paired | Migrated | RoundEnded | Exchanged | Worked
+    | Suggested | Steered | Ended,
     Field(discriminator="kind"),
 ]  # fmt: skip
 

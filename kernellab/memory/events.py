@@ -107,7 +107,36 @@ Event = Annotated[
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
+
+def changed_by(event: Used | Judged | Staled, kernel: Kernel) -> Kernel:
+    """Return the kernel after an event that changes it."""
+    if isinstance(event, Staled):
+        return kernel.model_copy(update={"stale": event.why})
+    if isinstance(event, Used):
+        value = kernel.draft if event.purpose is Purpose.DRAFT else kernel.refine
+        return kernel.model_copy(update={event.purpose.value: value.after(event.reward)})
+    changes = {"thumb": event.thumb, "pinned": event.pinned, "rationale": event.rationale}
+    return kernel.model_copy(update={key: value for key, value in changes.items() if value is not None})
+
+
+def id_of(event: Event) -> str:
+    """The id of the entry, library or source that an event is about."""
+    match event:
+        case Remembered(kernel=kernel):
+            return kernel.id
+        case FailureRemembered(failure=failure):
+            return failure.id
+        case SkillRemembered(skill=skill):
+            return skill.id
+        case Forgotten() | Used() | Judged() | Staled():
+            return event.id
+        case Seeded(version=version):
+            return f"library {version}"
+        case Looked(source=source):
+            return source
+
+
 __all__ = [
     "EVENT", "STREAM", "Event", "FailureRemembered", "Forgotten", "Judged", "Log", "Looked", "Remembered", "Seeded",
-    "SkillRemembered", "Staled", "Used",
+    "SkillRemembered", "Staled", "Used", "changed_by", "id_of",
 ]  # fmt: skip

@@ -30,6 +30,8 @@ from kernellab.memory.events import (
     SkillRemembered,
     Staled,
     Used,
+    changed_by,
+    id_of,
 )
 from kernellab.memory.features import Features, features
 from kernellab.memory.layers import Layer, Layered, Shared, library_layer
@@ -246,9 +248,9 @@ class Memory:
         self.store.clear()
         for event in self.events():
             try:
-                self._apply([event] if _id_of(event) not in forgotten_ids else [])
+                self._apply([event] if id_of(event) not in forgotten_ids else [])
             except KernellabError as error:
-                tell(f"{_id_of(event)} is left out: {error.message}")
+                tell(f"{id_of(event)} is left out: {error.message}")
         self.store.tend()
         self.store.index()
         return self.store.count()["kernels"]
@@ -271,7 +273,7 @@ class Memory:
             if '"kind":"forgotten"' in line:
                 self._gone.add(Forgotten.model_validate_json(line).id)
             elif self._gone and '"kind":"remembered"' in line:
-                self._gone.discard(_id_of(EVENT.validate_json(line)))
+                self._gone.discard(id_of(EVENT.validate_json(line)))
         return self._gone
 
     # -- internal
@@ -300,7 +302,7 @@ class Memory:
                 case Used() | Judged() | Staled():
                     row = self.store.get(event.id)
                     if row is not None:
-                        self.store.put([replace(row, kernel=_changed(row.kernel, event))])
+                        self.store.put([replace(row, kernel=changed_by(event, row.kernel))])
                 case Forgotten(id=gone):
                     self.store.remove([gone])
                 case Seeded():
@@ -379,32 +381,6 @@ def _with_values(kernel: Kernel, held: Kernel) -> Kernel:
     return kernel.model_copy(
         update={"draft": held.draft, "refine": held.refine, "thumb": held.thumb, "pinned": held.pinned}
     )
-
-
-def _changed(kernel: Kernel, event: Used | Judged | Staled) -> Kernel:
-    if isinstance(event, Staled):
-        return kernel.model_copy(update={"stale": event.why})
-    if isinstance(event, Used):
-        value = kernel.draft if event.purpose is Purpose.DRAFT else kernel.refine
-        return kernel.model_copy(update={event.purpose.value: value.after(event.reward)})
-    changes = {"thumb": event.thumb, "pinned": event.pinned, "rationale": event.rationale}
-    return kernel.model_copy(update={key: value for key, value in changes.items() if value is not None})
-
-
-def _id_of(event: Event) -> str:
-    match event:
-        case Remembered(kernel=kernel):
-            return kernel.id
-        case FailureRemembered(failure=failure):
-            return failure.id
-        case SkillRemembered(skill=skill):
-            return skill.id
-        case Forgotten() | Used() | Judged() | Staled():
-            return event.id
-        case Seeded(version=version):
-            return f"library {version}"
-        case Looked(source=source):
-            return source
 
 
 def _where(**columns: str) -> str:

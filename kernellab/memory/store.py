@@ -184,11 +184,8 @@ class Store:
         older = timedelta(0) if now else timedelta(days=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            self._optimize(older, now)
-
-    def _optimize(self, older: timedelta, now: bool) -> None:
-        for name in (KERNELS, FAILURES, SKILLS):
-            self._write(partial(self._table(name).optimize, cleanup_older_than=older, delete_unverified=now))
+            for name in (KERNELS, FAILURES, SKILLS):
+                self._write(partial(self._table(name).optimize, cleanup_older_than=older, delete_unverified=now))
 
     def tend(self) -> bool:
         """After writes, merge the files of tables with many small ones, which also updates their indexes. Return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.agents.briefs import Attempt, design_of, times_as_fast
+from kernellab.agents.briefs import Attempt, times_as_fast
+from kernellab.agents.designs import design_of
 from kernellab.agents.model.prompts.history import best_of, history_text
 from kernellab.records import (
     Author,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import DesignBrief, DesignReply, changed_defaults, design_of
+from kernellab.agents.briefs import DesignBrief, DesignReply
+from kernellab.agents.designs import changed_defaults, design_of
 from kernellab.agents.model.conversation import REPEATED_REMEDY, REPEATS, Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernellab.agents.briefs import Attempt, RouteBrief, design_of
+from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.designs import design_of
 from kernellab.agents.rules.advice import advise, follows_sketch, route_facts
 from kernellab.agents.rules.classify import CODE_ERRORS, LATE, ErrorClass, classify, is_of_judge, key_of
 from kernellab.agents.rules.coder import is_verbatim

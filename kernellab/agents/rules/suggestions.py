@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernellab.agents.briefs import RouteBrief, best_of, design_of, times_as_fast
+from kernellab.agents.briefs import RouteBrief, best_of, times_as_fast
+from kernellab.agents.designs import design_of
 from kernellab.agents.rules.performance import GAIN, Standing, is_best, standing_of
 from kernellab.agents.rules.sampled import hot_line
 from kernellab.agents.rules.sketch_cost import cost_of, largest_part, more_work
@@ -187,7 +188,7 @@ def _gain_over_best(brief: RouteBrief) -> float | None:
 def _is_of_best_sketch(brief: RouteBrief) -> bool:
     """Whether the best earlier kernel has this sketch, with any tunables. Other designs' code is not a start."""
     best = best_of(brief.history)
-    return best is None or design_of(best.sketch or "", {})[0] == design_of(brief.sketch or "", {})[0]
+    return best is None or design_of(best.sketch or "", {}).structure == design_of(brief.sketch or "", {}).structure
 
 
 def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch") -> _Advice:

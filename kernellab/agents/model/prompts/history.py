@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from kernellab.agents.briefs import Attempt, avoidable, best_of, design_of, reason_of, start_of, tied, times_as_fast
+from kernellab.agents.briefs import Attempt, avoidable, best_of, reason_of, start_of, tied, times_as_fast
+from kernellab.agents.designs import Design, design_of
 from kernellab.agents.model.prompts.marks import unmarked
 from kernellab.agents.model.prompts.templates import flat
 from kernellab.errors import counted, duration
@@ -75,10 +76,10 @@ def change_of(before: Attempt | None, attempt: Attempt) -> str:
     """A round's change, in a few words: values, lines of the sketch, or lines of the code."""
     if before is None or (before.sketch is None) != (attempt.sketch is None):
         return "the first design"
-    values, parts = _design(attempt)[1], []
+    values, parts = _design(attempt).values, []
     if attempt.sketch != before.sketch:
         parts.append(_lines("sketch", before.sketch or "", attempt.sketch or ""))
-    old = _design(before)[1]
+    old = _design(before).values
     parts += [f"{name} = {value} (was {old[name]})" for name, value in values.items() if old.get(name, value) != value]
     # if the design changed, its code differs everywhere without an edit
     if attempt.candidate is not None and before.candidate is not None and not parts:
@@ -86,7 +87,7 @@ def change_of(before: Attempt | None, attempt: Attempt) -> str:
     return " and ".join(filter(None, parts)) or "nothing changed"
 
 
-def _design(attempt: Attempt) -> tuple[object, dict[str, int | float]]:
+def _design(attempt: Attempt) -> Design:
     return design_of(attempt.sketch or "", attempt.candidate.constexpr if attempt.candidate else {})
 
 
@@ -205,7 +206,7 @@ def _unmeasured(history: Sequence[Attempt]) -> list[str]:
     program = check(best.sketch).program if best is not None and best.sketch else None
     if best is None or program is None:
         return []
-    design = _design(best)[0]
+    design = _design(best).structure
     rounds = [(_design(attempt), _own_code(attempt)) for attempt in history]
     same_design = [(values, code) for (text, values), code in rounds if text == design]
     missing = []
