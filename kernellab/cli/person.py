@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kernellab.agents.model.reply.reading import AnswerError
+from kernellab.agents.model.reply.answers import AnswerError
 from kernellab.cli.output import read_text, say, write_files
 from kernellab.content import WORKSPACE
 from kernellab.errors import SessionError

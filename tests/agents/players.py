@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernellab.agents.briefs import CodeBrief, DesignBrief
-from kernellab.agents.model.reply.reading import fences
+from kernellab.agents.model.reply.blocks import fences
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.errors import KernellabError

@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kernellab.agents.model.reply.reading import AnswerError, fences, parse_code, parse_done, parse_sketch
+from kernellab.agents.model.reply.answers import AnswerError
+from kernellab.agents.model.reply.blocks import fences
+from kernellab.agents.model.reply.code import parse_code
+from kernellab.agents.model.reply.sketches import parse_done, parse_sketch
 
 UNITS = {
     "closed": "```\n```\n",

@@ -20,7 +20,7 @@ from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
 from kernellab.agents.model.prompts.quotes import Library, own_language
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
-from kernellab.agents.model.reply.reading import parse_code
+from kernellab.agents.model.reply.code import parse_code
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.sketch_cost import work_of

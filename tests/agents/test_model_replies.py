@@ -6,9 +6,10 @@ import pytest
 
 from kernellab.agents.model.prompts.assembly import Part, PromptError, assemble, brief_text
 from kernellab.agents.model.prompts.templates import blocks, render
+from kernellab.agents.model.reply.answers import AnswerError, Edit
 from kernellab.agents.model.reply.claims import check_claims
+from kernellab.agents.model.reply.code import parse_code
 from kernellab.agents.model.reply.edits import apply_edits, carry_lines
-from kernellab.agents.model.reply.reading import AnswerError, Edit, parse_code
 from kernellab.knowledge import Knowledge
 from kernellab.models.tokens import estimate
 

@@ -74,7 +74,7 @@ def test_a_wrong_call_of_the_best_kernel_is_a_sentence_in_the_tasks_terms(
 
 
 def test_each_finding_of_a_refused_answer_is_told(shell: InteractiveShell) -> None:
-    from kernellab.agents.model.reply.reading import AnswerError
+    from kernellab.agents.model.reply.answers import AnswerError
 
     error = AnswerError(
         "The code cannot be built.", "Correct it.", ("kernel.py:3: invalid syntax.", "kernel.py has no kernel.")

@@ -17,7 +17,7 @@ from kernellab.models.client import EndpointModel
 from kernellab.models.dialect import _DIALECTS
 from kernellab.models.exchanges import ChatMessage, Finish
 from kernellab.models.keys import read_key
-from kernellab.models.partial_reply import Partial
+from kernellab.models.partial_reply import CallPieces, Partial
 from kernellab.records import Role
 from kernellab.session import TurnState, design
 from kernellab.task import load_task
@@ -159,7 +159,7 @@ def test_calls_that_a_server_gives_one_place_are_told_apart_by_their_ids() -> No
     for id, name, arguments in (("a", "lens", '{"x"'), (None, None, ": 1}"), ("b", "lens", "{}"), (None, None, " ")):
         call = SimpleNamespace(index=0, id=id, function=SimpleNamespace(name=name, arguments=arguments))
         partial.add(SimpleNamespace(choices=[SimpleNamespace(delta=SimpleNamespace(tool_calls=[call]))]))
-    assert list(partial.calls.values()) == [["a", "lens", '{"x": 1}'], ["b", "lens", "{} "]]
+    assert list(partial.calls.values()) == [CallPieces("a", "lens", '{"x": 1}'), CallPieces("b", "lens", "{} ")]
     without, with_results = (partial.spent((), called) for called in ((), ({"role": "tool", "content": "y" * 4000},)))
     assert with_results.estimated and with_results.input_tokens > without.input_tokens + 900
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from kernellab.agents.model.options import Options as Options
     from kernellab.agents.model.prompts.assembly import Prompt as Prompt
     from kernellab.agents.model.prompts.assembly import brief_text as brief_text
+    from kernellab.agents.model.reply.answers import AnswerError as AnswerError
     from kernellab.agents.model.reply.claims import check_claims as check_claims
-    from kernellab.agents.model.reply.reading import AnswerError as AnswerError
     from kernellab.agents.model.task_from_text import task_from_words as task_from_words
 
 _MODULES = {
-    "AnswerError": "reply.reading",
+    "AnswerError": "reply.answers",
     "ModelAnalyst": "analyst",
     "ModelCoder": "coder",
     "ModelConductor": "conductor",

@@ -18,8 +18,10 @@ from kernellab.agents.model.prompts.helpers import is_helper
 from kernellab.agents.model.prompts.marks import in_full, in_short
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
+from kernellab.agents.model.reply.answers import AnswerError, Edit, NoAnswer
+from kernellab.agents.model.reply.code import CodeAnswer, parse_code
 from kernellab.agents.model.reply.edits import apply_edits, carry_lines
-from kernellab.agents.model.reply.reading import AnswerError, CodeAnswer, Edit, NoAnswer, finish, parse_code, parse_done
+from kernellab.agents.model.reply.sketches import finish, parse_done
 from kernellab.errors import TargetError
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.records import Author, Route, Source

@@ -15,16 +15,9 @@ from kernellab.agents.model.prompts.assembly import Prompt
 from kernellab.agents.model.prompts.design import design_prompt
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
-from kernellab.agents.model.reply.reading import (
-    SKETCH_HEAD,
-    AnswerError,
-    NoAnswer,
-    SketchAnswer,
-    fences,
-    finish,
-    parse_done,
-    parse_sketch,
-)
+from kernellab.agents.model.reply.answers import AnswerError, NoAnswer
+from kernellab.agents.model.reply.blocks import fences
+from kernellab.agents.model.reply.sketches import SKETCH_HEAD, SketchAnswer, finish, parse_done, parse_sketch
 from kernellab.errors import DesignError, counted
 from kernellab.records import Author, GateResult, GateState, Route
 from kernellab.target import Target

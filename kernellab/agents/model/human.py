@@ -24,7 +24,9 @@ from kernellab.agents.model.prompts.code_base import base_of
 from kernellab.agents.model.prompts.design import design_prompt
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.route import route_prompt
-from kernellab.agents.model.reply.reading import AnswerError, json_object, parse_done, parse_sketch
+from kernellab.agents.model.reply.answers import AnswerError
+from kernellab.agents.model.reply.blocks import json_object
+from kernellab.agents.model.reply.sketches import parse_done, parse_sketch
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.records import Author, Route, RouteKind
 

@@ -11,7 +11,8 @@ from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.templates import render
-from kernellab.agents.model.reply.reading import AnswerError, fences
+from kernellab.agents.model.reply.answers import AnswerError
+from kernellab.agents.model.reply.blocks import fences
 from kernellab.errors import TaskError
 from kernellab.task import Task, load_task
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernellab.agents.model.prompts.helpers import is_helper
-from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
+from kernellab.agents.model.reply.answers import AnswerError
+from kernellab.agents.model.reply.sketches import parse_sketch
 from kernellab.errors import SessionError
 from kernellab.models import scrub
 from kernellab.models.exchanges import Exchange, Finish

@@ -137,7 +137,8 @@ def _refused(before: str, kept: Kept, turn: Turn) -> GateResult | None:
 
 def breaches_of_replies(state: State, parent: str, exchanges: Iterable[Exchange]) -> tuple[str, ...]:
     """Pins and constraints that a Designer's replies broke, reply by reply. None of these replies became its sketch."""
-    from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
+    from kernellab.agents.model.reply.answers import AnswerError
+    from kernellab.agents.model.reply.sketches import parse_sketch
 
     now = obligations_at(state, parent)
     messages: list[str] = []
