@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from kernellab.agents.model.reply.answers import NoAnswer
-from kernellab.agents.model.reply.blocks import MARK, Cut, Fence, cut_edits, fences, json_object, outside_fences
+from kernellab.agents.model.reply.answers import Edit, NoAnswer
+from kernellab.agents.model.reply.blocks import MARK, Fence, cut_edits, fences, json_object, outside_fences
 from kernellab.agents.model.reply.edits import apply_edits
 from kernellab.records import Route, RouteKind
 
@@ -46,46 +46,42 @@ def parse_sketch(text: str, shown: str | None = None) -> SketchAnswer:
         NoAnswer: the reply has no sketch.
         AnswerError: the edits cannot be applied.
     """
-    edits, remainder = cut_edits(text, "sketch") if shown is not None else Cut([], text)
-    if shown is not None and edits and not SKETCH_HEAD.search(remainder):
-        plain = [replace(e, file="sketch", search=unnumbered(e.search), replace=unnumbered(e.replace)) for e in edits]
-        stated, prose = _stated_values(fences(remainder), outside_fences(remainder))
-        return SketchAnswer(
-            sketch=apply_edits({"sketch": shown}, plain)["sketch"],
-            rationale="\n".join(row for row in prose.splitlines() if not MARK.match(row)).strip(),
-            constexpr=_numbers(stated.get("constexpr")),
-            claims=_sentences(stated.get("claims")),
-        )
+    if shown is not None:
+        edits, remainder = cut_edits(text, "sketch")
+        if edits and not SKETCH_HEAD.search(remainder):
+            return _edited(shown, edits, remainder)
     data = json_object(text)
     if data is not None and isinstance(data.get("sketch"), str):
-        return _from_json(data)
-    blocks = [replace(f, text=unnumbered(f.text)) for f in fences(text)]
-    sketches = [f for f in blocks if SKETCH_HEAD.search(f.text)]
-    marked_sketches = [f for f in sketches if f.language == "sketch"]
-    rationale = outside_fences(text)
+        return _answer(data["sketch"], str(data.get("rationale", "")), data)
+    blocks = [replace(block, text=unnumbered(block.text)) for block in fences(text)]
+    sketches = [block for block in blocks if SKETCH_HEAD.search(block.text)]
     if sketches:
         # a reply that reasons in the text ends with its result
-        sketch = (marked_sketches or sketches)[-1].text
+        marked = [block for block in sketches if block.language == "sketch"]
+        sketch, prose = (marked or sketches)[-1].text, outside_fences(text)
     elif SKETCH_HEAD.search(bare := _NUMBER.sub("", text)):
-        sketch, rationale = _unfenced(bare)
+        sketch, prose = _unfenced(bare)
     else:
         raise NoAnswer("The reply has no sketch.", "Write it in one block that starts with ```sketch.")
-    extras, rationale = _stated_values(blocks, rationale)
-    return SketchAnswer(
-        sketch=sketch.strip("\n") + "\n",
-        rationale=rationale.strip(),
-        constexpr=_numbers(extras.get("constexpr")),
-        claims=_sentences(extras.get("claims")),
-    )
+    stated = _stated_values(blocks, prose)
+    return _answer(sketch, stated.prose, stated.values)
 
 
-def _from_json(data: dict[str, Any]) -> SketchAnswer:
+def _edited(shown: str, edits: Sequence[Edit], remainder: str) -> SketchAnswer:
+    """The answer of a reply that edits the sketch ``shown``. Raises AnswerError."""
+    plain = [replace(e, file="sketch", search=unnumbered(e.search), replace=unnumbered(e.replace)) for e in edits]
+    stated = _stated_values(fences(remainder), outside_fences(remainder))
+    rationale = "\n".join(row for row in stated.prose.splitlines() if not MARK.match(row))
+    sketch = apply_edits({"sketch": shown}, plain)["sketch"]
+    return replace(_answer(sketch, rationale, stated.values), sketch=sketch)
+
+
+def _answer(sketch: str, rationale: str, values: Mapping[str, Any]) -> SketchAnswer:
+    """An answer with the sketch ending in one newline; ``values`` may have constexpr and claims."""
     return SketchAnswer(
-        sketch=str(data["sketch"]).strip("\n") + "\n",
-        rationale=str(data.get("rationale", "")).strip(),
-        constexpr=_numbers(data.get("constexpr")),
-        claims=_sentences(data.get("claims")),
-    )
+        sketch=sketch.strip("\n") + "\n", rationale=rationale.strip(), constexpr=_numbers(values.get("constexpr")),
+        claims=_sentences(values.get("claims")),
+    )  # fmt: skip
 
 
 class _Unfenced(NamedTuple):
