@@ -153,7 +153,7 @@ def _lists(history: Sequence[Attempt]) -> list[str]:
     keep: list[str] = []
     avoid: list[str] = []
     for n in timed_rounds:
-        m = _measure(history, n)
+        m = _compared_round(history, n)
         if m is None:
             continue
         earlier, later = history[m], history[n]
@@ -163,10 +163,13 @@ def _lists(history: Sequence[Attempt]) -> list[str]:
         is_rewritten = "rewritten" in change
         if is_rewritten and later.rationale:
             change += f', meant: "{textwrap.shorten(later.rationale, _CHANGE, placeholder=" ...")}"'
-        if earlier.verdict is None or later.verdict is None or not tied(earlier.verdict, later.verdict):
-            entry = f"{change} ({rounds}, {ratio:.2f} times as fast)"
-            # the cause of a rewritten text's time is unknown, so it lists nothing to avoid
-            (keep if ratio > _CLEAR else avoid if ratio < 1 / _CLEAR and not is_rewritten else []).append(entry)
+        if earlier.verdict is not None and later.verdict is not None and tied(earlier.verdict, later.verdict):
+            continue
+        entry = f"{change} ({rounds}, {ratio:.2f} times as fast)"
+        if ratio > _CLEAR:
+            keep.append(entry)
+        elif ratio < 1 / _CLEAR and not is_rewritten:  # the cause of a rewritten text's time is unknown
+            avoid.append(entry)
     rows = (("Paid, keep", keep), ("Did not pay, avoid", avoid), ("Not measured, try", _unmeasured(history)))
     return [f"{title}: {'; '.join(entries)}." for title, entries in rows if entries]
 
@@ -184,7 +187,7 @@ def _start(history: Sequence[Attempt], number: int) -> int | None:
     )
 
 
-def _measure(history: Sequence[Attempt], number: int) -> int | None:
+def _compared_round(history: Sequence[Attempt], number: int) -> int | None:
     """The timed round with which a round's change is compared: for a lowering the lowering before, for handwritten code
     its origin."""
     if _is_lowered(history[number]):
