@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -87,6 +87,7 @@ def write_replay(path: Path, exchanges: Iterable[Exchange], note: str = "") -> P
 
 def read_replay(path: Path) -> Replay:
     """Read a replay file.
+
     Raises:
         ModelError: the file does not exist or is not a replay file, or a line is not an exchange (the message names
         it).
@@ -132,14 +133,14 @@ class ReplayModel:
         self.replay = replay
         self._by_place = by_place
         self._lock = threading.Lock()
-        usable = [e for e in replay.exchanges if e.finish in _REPLAYED and role in (None, e.role)]
-        self._usable = usable
-        self._left: dict[str, list[int]] = defaultdict(list)
-        for index, exchange in enumerate(usable):
-            place = _place(exchange.purpose, _task_in(exchange.messages))
-            for key in (*_keys(exchange.messages, exchange.schema_), place):
-                self._left[key].append(index)
-        self._given: set[int] = set()
+        self._usable = [e for e in replay.exchanges if e.finish in _REPLAYED and role in (None, e.role)]
+        #: By the key of a request's content or place, the indices of its exchanges in ``_usable``.
+        self._indices: dict[str, list[int]] = defaultdict(list)
+        for index, exchange in enumerate(self._usable):
+            for key in _all_keys(exchange):
+                self._indices[key].append(index)
+        #: Indices of the exchanges that have answered a request.
+        self._answered: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -165,8 +166,7 @@ class ReplayModel:
         """Mark ``exchanges`` as answered: a reopened session continues at its position."""
         for exchange in exchanges:
             if exchange.finish in _REPLAYED:
-                place = _place(exchange.purpose, _task_in(exchange.messages))
-                self._next((*_keys(exchange.messages, exchange.schema_), place))
+                self._next(_all_keys(exchange))
 
     def ask(
         self,
@@ -188,9 +188,9 @@ class ReplayModel:
         exchange = self._next(keys)
         note = ""
         if exchange is None:
-            exchange = self._likest(request) if request.purpose and self._by_place else None
+            exchange = self._most_similar(request) if request.purpose and self._by_place else None
             if exchange is None:
-                raise self._nothing(request)
+                raise self._no_answer(request)
             note = f"The prompt has changed since; {_difference(exchange, request)}."
         if on_text is not None and exchange.reply:
             on_text(exchange.reply)
@@ -203,20 +203,20 @@ class ReplayModel:
     def _next(self, keys: Sequence[str]) -> Exchange | None:
         with self._lock:
             for key in keys:
-                for index in self._left.get(key, ()):
-                    if index not in self._given:
-                        self._given.add(index)
+                for index in self._indices.get(key, ()):
+                    if index not in self._answered:
+                        self._answered.add(index)
                         return self._usable[index]
         return None
 
-    def _likest(self, request: ChatRequest) -> Exchange | None:
+    def _most_similar(self, request: ChatRequest) -> Exchange | None:
         """The most similar unanswered request at this place; the first of several."""
         task = _task_in(request.messages)
         if not task:
             return None
         request_lines = {_masked(line) for line in _lines(request.messages)}
         with self._lock:
-            unanswered = [i for i in self._left.get(_place(request.purpose, task), ()) if i not in self._given]
+            unanswered = [i for i in self._indices.get(_place(request.purpose, task), ()) if i not in self._answered]
             if not unanswered:
                 return None
             common_lines = {
@@ -225,17 +225,17 @@ class ReplayModel:
             frequency = Counter(line for lines in common_lines.values() for line in lines)
             # a line that few recorded requests have is the most significant
             index = max(unanswered, key=lambda i: (sum(1 / frequency[line] for line in common_lines[i]), -i))
-            self._given.add(index)
+            self._answered.add(index)
             return self._usable[index]
 
-    def _nothing(self, request: ChatRequest) -> ModelError:
+    def _no_answer(self, request: ChatRequest) -> ModelError:
         remedy = "Record it with a model (`model`), or take back the change that altered the prompt."
         file_name = self.replay.path.name
         request_lines = _lines(request.messages)
         if not self._usable:
             return ModelError(ModelFault.NO_ANSWER, f"{file_name} holds no answer for this role.", remedy)
-        key = _keys(request.messages, request.schema)[1]
-        matches = sum(_keys(e.messages, e.schema_)[1] == key for e in self._usable)
+        key = _keys(request.messages, request.schema).unmeasured
+        matches = sum(_keys(e.messages, e.schema_).unmeasured == key for e in self._usable)
         if matches:
             times = "once" if matches == 1 else f"{matches} times"
             return ModelError(
@@ -251,12 +251,23 @@ class ReplayModel:
         )  # fmt: skip
 
 
-def _keys(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> tuple[str, str]:
+class _Keys(NamedTuple):
     """The identity of a request: verbatim, and without measured figures."""
+
+    exact: str
+    unmeasured: str
+
+
+def _keys(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> _Keys:
     form = json.dumps(schema, sort_keys=True) if schema else ""
-    word_by_word = "\0".join([form, *(f"{message.role}\0{message.content.strip()}" for message in messages)])
-    unmeasured = _masked(word_by_word)
-    return _hash("exact", word_by_word), _hash("unmeasured", unmeasured)
+    verbatim = "\0".join([form, *(f"{message.role}\0{message.content.strip()}" for message in messages)])
+    return _Keys(_hash("exact", verbatim), _hash("unmeasured", _masked(verbatim)))
+
+
+def _all_keys(exchange: Exchange) -> tuple[str, ...]:
+    """The keys by which a recorded exchange is found, the most certain first."""
+    place = _place(exchange.purpose, _task_in(exchange.messages))
+    return (*_keys(exchange.messages, exchange.schema_), place)
 
 
 def _masked(text: str) -> str:
