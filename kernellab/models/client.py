@@ -124,18 +124,18 @@ class _Wait(NamedTuple):
 
 
 class _Refusal(NamedTuple):
-    """A reply with an unsuccessful HTTP status."""
+    """A reply with an unsuccessful HTTP status, and its error. It may quote a key, so no frame that raises holds it."""
 
+    error: ModelError
     status: int
     headers: Mapping[str, str]
     body: Any
 
 
 class _Failure(NamedTuple):
-    """An attempt's error; with the refusal if a server answered, and the seconds that it requests to wait."""
+    """An attempt's error, and the seconds that the server requests to wait."""
 
     error: ModelError
-    refusal: _Refusal | None = None
     pause: float | None = None
 
 
@@ -219,42 +219,41 @@ class _PendingRequest:
         while True:
             self.attempts += 1
             body = endpoint_dialect.body(self.request, self.endpoint)
-            failure = await self._once(line, body)
-            if failure is None or failure.refusal is None:
-                return failure
-            error, refusal = failure.error, failure.refusal
-            param, words = faults.param_of(refusal.body), faults.words_of(refusal.body)
-            part = endpoint_dialect.learn(error, refusal.status, param, words, body)
+            outcome = await self._once(line, body)
+            if not isinstance(outcome, _Refusal):
+                return _Failure(outcome) if outcome is not None else None
+            error, words = outcome.error, faults.words_of(outcome.body)
+            part = endpoint_dialect.learn(error, outcome.status, faults.param_of(outcome.body), words, body)
             if part is None:
                 if error.kind is ModelFault.CONFIG:
                     endpoint_dialect.forget(learned)
-                return failure._replace(pause=faults.asked_pause(refusal.headers))
+                return _Failure(error, faults.asked_pause(outcome.headers))
             learned.add(part)
 
-    async def _once(self, line: Line, body: dict[str, Any]) -> _Failure | None:
+    async def _once(self, line: Line, body: dict[str, Any]) -> _Refusal | ModelError | None:
         """One HTTP request; None for a complete reply."""
         import openai
 
         try:
             await self._in_time(self._read(line, body))
-            error = self._incomplete()
-        except ModelError as fault:
-            error = fault
-        except openai.APIStatusError as fault:
-            reply_body = fault.body if fault.body is not None else fault.response.text
-            refusal = _Refusal(fault.response.status_code, fault.response.headers, reply_body)
-            return _Failure(faults.from_status(refusal.status, reply_body, refusal.headers, self.endpoint), refusal)
-        except openai.APIConnectionError as fault:
-            error = self._broken(fault)
-        except openai.APIError as fault:  # an error inside the stream
-            error = faults.from_event(fault.body or fault.message, self.endpoint)
+            return self._incomplete()
+        except ModelError as error:
+            return error
+        except openai.APIStatusError as error:
+            reply_body = error.body if error.body is not None else error.response.text
+            status, headers = error.response.status_code, error.response.headers
+            fault = faults.from_status(status, reply_body, headers, self.endpoint)
+            return _Refusal(fault, status, headers, reply_body)
+        except openai.APIConnectionError as error:
+            return self._broken(error)
+        except openai.APIError as error:  # an error inside the stream
+            return faults.from_event(error.body or error.message, self.endpoint)
         except (json.JSONDecodeError, UnicodeError):
-            error = faults.garbage(self.endpoint, "something that is not JSON")
-        except Exception as fault:
-            if type(fault).__module__.split(".")[0] not in _TRANSPORTS:
+            return faults.garbage(self.endpoint, "something that is not JSON")
+        except Exception as error:
+            if type(error).__module__.split(".")[0] not in _TRANSPORTS:
                 raise
-            error = self._broken(fault)  # older openai packages raise these while reading a stream
-        return _Failure(error) if error is not None else None
+            return self._broken(error)  # older openai packages raise these while reading a stream
 
     async def _in_time(self, work: Coroutine[Any, Any, None]) -> None:
         """Await ``work`` as long as tokens arrive in time.
