@@ -23,9 +23,9 @@ from kernellab.errors import EvolveError, KernellabError, WorkersLost
 from kernellab.evolve import stop
 from kernellab.evolve.analyst import plan, suggestion
 from kernellab.evolve.fold import apply_event, same_code
-from kernellab.evolve.jobs import Job, Ranked, job_of
+from kernellab.evolve.jobs import Job, job_of
 from kernellab.evolve.policies import POLICIES, Request
-from kernellab.evolve.promote import OutOfTime, Promotion
+from kernellab.evolve.promote import Measures, OutOfTime, Promotion
 from kernellab.evolve.records import (
     Begun,
     Ended,
@@ -53,7 +53,6 @@ from kernellab.evolve.vary.novelty import Look
 from kernellab.models import Budget
 from kernellab.models.budget import TIME_LIMITS
 from kernellab.models.exchanges import Exchange
-from kernellab.records import Verdict
 from kernellab.verifier import VerifyOptions
 
 log = logging.getLogger("kernellab.evolve")
@@ -68,26 +67,17 @@ _TIME_UP = "The time is up: the leader has its verdict, then the search ends."
 _BEGIN = "Begin with a sketch or a kernel of your own, or give a model."
 
 
-class Workers(Protocol):
+class Workers(Measures, Protocol):
     """Runs jobs: threads of this process, or a cluster."""
 
-    #: Maximum number of candidates in progress, and of parallel measurements.
+    #: Maximum number of candidates in progress.
     room: int
-    judges: int
 
     def start(self, begun: Begun) -> None: ...
 
     def warm(self, job: Job) -> None: ...
 
     def evaluate(self, job: Job) -> Future[Evaluation]: ...
-
-    def rank(self, job: Job) -> Future[Ranked]: ...
-
-    def verify(self, job: Job) -> Future[Verdict]: ...
-
-    def compare(self, job: Job, other: Job) -> Future[Verdict]: ...
-
-    def call_off(self) -> None: ...
 
     def close(self) -> None: ...
 

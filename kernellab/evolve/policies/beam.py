@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from kernellab.evolve.policies.policy import Policy, Request, home, living
+from kernellab.evolve.policies.policy import Policy, Request, child_counts, home, living
 from kernellab.evolve.state import RunState
 
 
 def select(state: RunState, random: Random, islands: Sequence[int], count: int) -> list[Request]:
     """The beam is as wide as all islands' elites together."""
     beam = living(state, islands)[: max(1, state.knobs.elites * len(islands))]
-    children = Counter(parent for p in state.proposals.values() for parent in p.parents[:1])
+    children = child_counts(state)
     requests: list[Request] = []
     for _ in range(count if beam else 0):
         parent = min(beam, key=lambda n: children[n])

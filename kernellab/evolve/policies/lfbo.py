@@ -10,14 +10,13 @@ of them twice. (Helion's autotuner uses the same idea on configurations.)
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernellab.evolve.policies.policy import Policy, Request, home, living
+from kernellab.evolve.policies.policy import Policy, Request, child_counts, home, living
 from kernellab.evolve.records import Place
 from kernellab.evolve.state import RunState
 
@@ -30,7 +29,7 @@ def select(state: RunState, random: Random, islands: Sequence[int], count: int) 
     if not parents:
         return []
     odds = dict(zip(parents, _odds(state, parents), strict=True))
-    children = Counter(parent for p in state.proposals.values() for parent in p.parents[:1])
+    children = child_counts(state)
     requests = []
     for _ in range(count):
         parent = max(parents, key=lambda n: (odds[n] - math.log1p(children[n]), -n))

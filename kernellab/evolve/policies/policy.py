@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -53,3 +54,8 @@ def home(state: RunState, number: int, islands: Sequence[int]) -> int:
     """The island of a child of ``number``: its parent's, if that is open."""
     island = state.proposals[number].island
     return island if island in islands else islands[0]
+
+
+def child_counts(state: RunState) -> Counter[int]:
+    """The number of children of each candidate, by first parent."""
+    return Counter(parent for proposal in state.proposals.values() for parent in proposal.parents[:1])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from kernellab.evolve.policies.policy import Policy, Request, home, living
+from kernellab.evolve.policies.policy import Policy, Request, child_counts, home, living
 from kernellab.evolve.state import RunState
 
 #: Weight of little-explored candidates, for ranks between 0 and 1.
@@ -16,7 +15,7 @@ EXPLORE = 0.7
 
 def select(state: RunState, random: Random, islands: Sequence[int], count: int) -> list[Request]:
     best_first = living(state, islands)
-    children = Counter(parent for p in state.proposals.values() for parent in p.parents[:1])
+    children = child_counts(state)
     requests: list[Request] = []
     for _ in range(count if best_first else 0):
         tries = sum(children[n] for n in best_first) + 1

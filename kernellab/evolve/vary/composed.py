@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kernellab.errors import KernellabError
-from kernellab.evolve.vary.rules import KIND, modelled
-from kernellab.sketch.rewrite import Rewritten, keeps, variants
+from kernellab.evolve.vary.rules import KIND, modelled, rewritten
+from kernellab.sketch.rewrite import keeps
 from kernellab.tuning.space import Space
 
 #: Stores between launches first, because a launch that reads a changed one may no longer be fused.
@@ -47,15 +46,7 @@ def composed(sketch: str, space: Space, operators: Collection[str]) -> list[Comp
 def _next(before: Composed, names: Collection[str], space: Space) -> Composed | None:
     limit = _WORSE * modelled(space, before.sketch)
     for name in names:
-        for variant in _variants(before.sketch, name, space):
+        for variant in rewritten(before.sketch, f"{KIND}:{name}", space.target):
             if keeps(before.sketch, variant, space.target) and modelled(space, variant.text) <= limit:
                 return Composed(variant.text, (*before.moves, name), (*before.why, variant.why))
     return None
-
-
-def _variants(sketch: str, name: str, space: Space) -> list[Rewritten]:
-    try:
-        return variants(sketch, space.target, {name})
-    except KernellabError:
-        # an external kernel may carry a sketch that no rewrite can read
-        return []

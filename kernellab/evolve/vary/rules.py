@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
@@ -56,18 +55,19 @@ def vary(
     None if there is none whose keys are not ``taken`` and whose modelled time is less than :data:`WORSE` times its
     parent's."""
     target, candidates = space.target, []
-    rewritten = list(_variations(state, request, operator, target))
-    random.shuffle(rewritten)
-    limit = WORSE * modelled(space, state.proposals[request.parents[0]].sketch)
-    for variant in rewritten:
+    parent = state.proposals[request.parents[0]].sketch
+    children = rewritten(parent, operator, target)
+    random.shuffle(children)
+    limit = WORSE * modelled(space, parent)
+    for variant in children:
         is_new = variant.text and not taken & keys_of(variant.text)
         # checking takes longer than making, and a few of many are enough
-        is_valid = is_new and keeps(state.proposals[request.parents[0]].sketch, variant, target)
+        is_valid = is_new and keeps(parent, variant, target)
         if is_valid and not limit <= modelled(space, variant.text) < math.inf:
             candidates.append(variant)
         if len(candidates) == DRAWN:
             break
-    best = min(candidates, key=lambda made: modelled(space, made.text), default=None)
+    best = min(candidates, key=lambda variant: modelled(space, variant.text), default=None)
     return Variation(operator, best.text, best.why) if best is not None else None
 
 
@@ -99,12 +99,9 @@ def keys_of(sketch: str) -> frozenset[str]:
         return frozenset({key_of(sketch)})
 
 
-def _variations(state: RunState, request: Request, operator: str, target: Target) -> Iterator[Rewritten]:
-    parent = state.proposals[request.parents[0]]
-    if not parent.sketch:
-        return
+def rewritten(sketch: str, operator: str, target: Target) -> list[Rewritten]:
+    """The variants of a sketch by an operator; empty for an external kernel whose sketch no rewrite can read."""
     try:
-        yield from variants(parent.sketch, target, {operator.partition(":")[2]})
+        return variants(sketch, target, {operator.partition(":")[2]}) if sketch else []
     except KernellabError:
-        # an injected kernel may carry a sketch that no rewrite can read
-        return
+        return []

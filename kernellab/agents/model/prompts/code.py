@@ -34,7 +34,7 @@ from kernellab.agents.model.prompts.facts import (
     time_lines,
 )
 from kernellab.agents.model.prompts.helpers import helpers_page, is_helper
-from kernellab.agents.model.prompts.history import history_text
+from kernellab.agents.model.prompts.history import history_part
 from kernellab.agents.model.prompts.manual_edits import diff_of
 from kernellab.agents.model.prompts.marks import in_short
 from kernellab.agents.model.prompts.memory import code_parts
@@ -55,8 +55,6 @@ _FILE = "prompts/coder.j2"
 _API_SHARE = 0.2
 #: The section of a DSL's suggestions that is included after an error.
 _ERRORS = "Reading errors"
-#: Number of rounds in the history's shorter form.
-_LAST_ROUNDS = 3
 #: Maximum length of the Designer's rationale for a new sketch, in characters.
 _DESIGN_CHARACTERS = 600
 
@@ -305,9 +303,7 @@ def _feedback(situation: _Situation) -> list[Part]:
     if hot := hot_text(brief, situation.options.ablation):
         parts.append(Part("time", "the judge's samples", render("coder", "hot", lines=hot), rank=3))
     if brief.history:
-        forms = [history_text(brief.history, count, brief.route, verdict) for count in (None, _LAST_ROUNDS, 1)]
-        full, *shorter = (render("coder", "history", history=form) for form in forms)
-        parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(shorter)))
+        parts.append(history_part("coder", brief.history, brief.route, verdict))
     if brief.route is not None and (own_reason(brief.route) or brief.route.suggestion):
         text = render("coder", "route", route=brief.route, judged=verdict is not None)
         parts.append(Part("route", "the Conductor", text))

@@ -7,7 +7,7 @@ from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.cost import cost_lines
 from kernellab.agents.model.prompts.facts import bound_lines, hot_text, limit_lines, numbered
-from kernellab.agents.model.prompts.history import history_text
+from kernellab.agents.model.prompts.history import history_part
 from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
 from kernellab.agents.model.prompts.memory import design_parts
 from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes, on_cores
@@ -17,7 +17,6 @@ from kernellab.records import Author
 from kernellab.target import Backend
 
 _FILE = "prompts/designer.j2"
-_LAST_ROUNDS = 3
 
 
 def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Prompt:
@@ -102,9 +101,7 @@ def _revision_parts(brief: DesignBrief, hot: list[str]) -> list[Part]:
             last.verdict is None or not last.verdict.passed or best_of(brief.history) is last
         )
         judged = last.verdict if is_covered else None
-        forms = [history_text(brief.history, count, brief.route, judged) for count in (None, _LAST_ROUNDS, 1)]
-        full, *short = (render("designer", "history", history=form) for form in forms)
-        parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(short)))
+        parts.append(history_part("designer", brief.history, brief.route, judged))
     if brief.route is not None:
         is_slow = brief.route.error_class == ErrorClass.PERFORMANCE.value
         text = render("designer", "route", route=brief.route, performance=is_slow, costed=bool(cost))

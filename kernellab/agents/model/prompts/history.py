@@ -9,8 +9,9 @@ from difflib import SequenceMatcher
 
 from kernellab.agents.briefs import Attempt, avoidable, best_of, reason_of, start_of, tied, times_as_fast
 from kernellab.agents.designs import Design, design_of
+from kernellab.agents.model.prompts.assembly import Part
 from kernellab.agents.model.prompts.marks import unmarked
-from kernellab.agents.model.prompts.templates import flat
+from kernellab.agents.model.prompts.templates import flat, render
 from kernellab.errors import counted, duration
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, GateState, Route, Source, Verdict
@@ -18,6 +19,8 @@ from kernellab.records import Author, GateState, Route, Source, Verdict
 _WHO = {Author.MODEL: "model", Author.RULES: "rules", Author.HUMAN: "a person"}
 #: Characters of each side of a change, of the unchanged text before it, and of the rationale.
 _CHANGE, _BEFORE, _MEANT = 80, 24, 160
+#: Number of rounds in the history's shorter form.
+_LAST_ROUNDS = 3
 #: Prefixes of lines that are not significant for a change if others are.
 _ASIDE = ("//", "#include", "# ", "import ", "from ")
 #: Number of timed rounds from which the lists of gains and losses are shown.
@@ -37,6 +40,15 @@ def history_text(
     rows = [(n, a) for n, a in enumerate(history) if last is None or n >= len(history) - last or a is best]
     lines = [_line(n, history, attempt, attempt is best, told, judged) for n, attempt in rows]
     return "\n".join((*lines, *_lists(history)))
+
+
+def history_part(
+    file: str, history: Sequence[Attempt], told: Route | None = None, judged: Verdict | None = None
+) -> Part:
+    """The rounds as a part of the prompt of ``file``; shorter are the last three rounds, then the last one."""
+    forms = (history_text(history, last, told, judged) for last in (None, _LAST_ROUNDS, 1))
+    full, *shorter = (render(file, "history", history=form) for form in forms)
+    return Part("history", "the journal", full, rank=5, shorter=tuple(shorter))
 
 
 def _line(

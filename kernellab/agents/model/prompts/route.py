@@ -10,7 +10,7 @@ from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.cost import cost_lines
 from kernellab.agents.model.prompts.facts import bound_lines, hot_text, numbered, verdict_figures
 from kernellab.agents.model.prompts.helpers import is_helper
-from kernellab.agents.model.prompts.history import history_text
+from kernellab.agents.model.prompts.history import history_part
 from kernellab.agents.model.prompts.marks import in_short
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
@@ -22,7 +22,6 @@ from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Route, RouteKind, Source
 
 _FILE = "prompts/conductor.j2"
-_LAST_ROUNDS = 3
 
 ROUTE_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -68,9 +67,7 @@ def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Opt
         parts.append(Part("code", "the Coder", render("conductor", "code", files=files), rank=6, trims=True))
     parts.append(Part("rules", "kernellab.agents.rules.conductor", render("conductor", "rules", route=rules), rank=3))
     if brief.history:
-        forms = [history_text(brief.rounds, count, judged=brief.verdict) for count in (None, _LAST_ROUNDS, 1)]
-        full_history, *shorter = (render("conductor", "history", history=form) for form in forms)
-        parts.append(Part("history", "the journal", full_history, rank=5, shorter=tuple(shorter)))
+        parts.append(history_part("conductor", brief.rounds, judged=brief.verdict))
     go = render("conductor", "go", turns_left=brief.turns_left, budget_left=brief.budget_left)
     notes = render("conductor", "notes", notes=brief.notes) if brief.notes else ""
     parts += [Part("notes", "people and agents", notes), Part("go", _FILE, go)]
