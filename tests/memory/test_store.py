@@ -173,7 +173,7 @@ def test_a_value_moves_towards_its_rewards_and_the_untried_get_a_chance() -> Non
 def test_however_many_are_left_out_the_others_are_found(store: Store) -> None:
     store.put([row(f"own{n}", 0, graph="own") for n in range(14)])
     store.put([row(f"op{n}", n + 1) for n in range(4)])
-    assert {n.graph for n in store.near(vector(0), {"dsl": "cpp"}, 4)} == {"own"}
+    assert {n.facts.graph for n in store.near(vector(0), {"dsl": "cpp"}, 4)} == {"own"}
     found = store.near(vector(0), {"dsl": "cpp"}, 4, without=("own",))
     assert {n.row.kernel.name for n in found} == {f"op{n}" for n in range(4)}
 
@@ -197,6 +197,6 @@ def test_an_index_is_made_for_a_large_store_and_finds_the_same(store: Store, mon
     vectors = rng.normal(size=(400, LOGIC)).astype(np.float32)
     rows = [Row(kernel(f"op{i}"), v / np.linalg.norm(v), np.zeros(SHAPE, np.float32)) for i, v in enumerate(vectors)]
     store.put(rows)
-    exact = [n.graph for n in store.near(rows[7].logic, {"dsl": "cpp"}, 5)]
+    exact = [n.facts.graph for n in store.near(rows[7].logic, {"dsl": "cpp"}, 5)]
     store.index()
-    assert store.near(rows[7].logic, {"dsl": "cpp"}, 5)[0].graph == exact[0] == "graph of op7"
+    assert store.near(rows[7].logic, {"dsl": "cpp"}, 5)[0].facts.graph == exact[0] == "graph of op7"
