@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,16 @@ import pytest
 from kernellab.cli import main
 from kernellab.errors import EvolveError, SessionError
 from kernellab.evolve import evolve
+from kernellab.evolve.assembly import assembled
 from kernellab.evolve.begin import open_run
 from kernellab.evolve.fold import apply_event
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Exchanged, Plan, RoundEnded
+from kernellab.evolve.run import Run
 from kernellab.evolve.summary import summary, words
 from kernellab.evolve.vary.bandit import arms, order
+from kernellab.evolve.vary.mix import Mix
+from kernellab.evolve.vary.models import ModelOperator
 from kernellab.evolve.vary.prompt_variants import LINEAGE
 from kernellab.models import ChatRequest, ReplayModel, read_replay, write_replay
 from kernellab.notebook.monitor.head import ledger
@@ -87,7 +92,7 @@ def test_an_agent_varies_candidates_by_their_lineage_and_is_credited(
     number, parent = made[0].number, made[0].parents[0]
     for worth, gained in ((2.0, True), (1.0, False)):
         monkeypatch.setattr(run.state, "worth", lambda n, worth=worth: worth if n == number else 1.0)
-        shown = "\n".join(LINEAGE.told(run.state, Request(0, (parent,))).evidence)
+        shown = "\n".join(LINEAGE.instructions(run.state, Request(0, (parent,))).evidence)
         assert (f"Candidate {number} is 2.00 times as fast as candidate {parent}" in shown) is gained
     monkeypatch.undo()
     # below its share it is the first to be asked, above it the bandit decides
@@ -188,6 +193,15 @@ def test_the_monitor_shows_what_an_agent_does_while_it_works(tmp_path: Path) -> 
     assert not shown() and run.state.evaluations
 
 
+def player_of(run: Run) -> ModelOperator:
+    """The agent that takes part in a run."""
+    mix = assembled(run._stream, run.workspace, "", lambda: None, threading.Event()).vary
+    assert isinstance(mix, Mix)
+    player = mix.model("agent:scripted")
+    assert player is not None
+    return player
+
+
 def test_an_agent_whose_answers_gain_nothing_is_redirected_by_the_plan(tmp_path: Path) -> None:
     write_agent(tmp_path)
     run = evolve(
@@ -196,7 +210,7 @@ def test_an_agent_whose_answers_gain_nothing_is_redirected_by_the_plan(tmp_path:
     )  # fmt: skip
     state, seed = run.state, next(iter(run.state.population()))
     apply_event(state, 10**6, RoundEnded(round=1, plan=Plan(text="Wide loads paid.")))
-    player = run._scheduler().vary.model("agent:scripted")
+    player = player_of(run)
     ask = partial(player.brief, state, Request(0, (seed,)), "agent:scripted/lineage")
     assert "change course" not in ask().route.suggestion
     for number in (900, 901):
@@ -220,7 +234,7 @@ def test_a_pin_of_a_given_sketch_holds_in_each_answer_of_an_agent(tmp_path: Path
     )  # fmt: skip
     state = run.state
     given = next(number for number, proposal in state.proposals.items() if "#: pin" in proposal.sketch)
-    player = run._scheduler().vary.model("agent:scripted")
+    player = player_of(run)
     asked = player.ask(state, Request(0, (given,)), "agent:scripted/lineage")()
     assert [design.sketch for design in asked.designs] == [kept, ""]
     assert "must stay" in asked.designs[1].why and "load(X[m, n:n+BLOCK] -> x)" in asked.designs[1].why
