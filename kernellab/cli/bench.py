@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel, Field
 
 from kernellab.cli.output import emit, say
-from kernellab.cli.parameters import with_requests
 from kernellab.errors import counted
-from kernellab.options import REQUEST, Option, Surface
+from kernellab.options.commands import BenchShell
 from kernellab.options.fidelity import STRICT
 from kernellab.options.suite import SuiteRequest, SuiteTasks
 
@@ -22,24 +20,6 @@ if TYPE_CHECKING:
     from kernellab.bench.suites import SuiteTask
 
 
-class BenchShell(BaseModel):
-    """What only the shell's bench takes."""
-
-    model_config = REQUEST
-    OPTION: ClassVar[Option] = Option(on=Surface.COMMAND)
-
-    samples: int = Field(
-        default=1,
-        ge=1,
-        description="design each task this often; the report has pass@1 to pass@K and the cost",
-    )
-    out: Path = Field(default=Path("out/bench"), description="a folder for the rows and the report")
-    json_: Annotated[bool, Option(on=Surface.COMMAND, flag="json")] = Field(
-        default=False, description="one JSON object on stdout"
-    )
-
-
-@with_requests
 def bench(
     suite: Annotated[
         str,
@@ -73,7 +53,7 @@ def bench(
     how = how.model_copy(update={"memory": _store(how.memory)})
     try:
         if samples > 1:
-            return _sampled(tasks, out, how, samples, suite, shell.json_)
+            return _sampled(tasks, out, how, samples, suite, shell.as_json)
         rows = run_suite(tasks, out, how, _tell)
     except KeyboardInterrupt:
         if done := rows_of(tasks, out):
@@ -81,7 +61,7 @@ def bench(
         raise
     report = _report(rows, tasks, suite, out, dried)
     not_run = len(tasks) - len(rows)
-    if shell.json_:
+    if shell.as_json:
         emit({"suite": suite, "precision": how.precision, **_figures(rows), "not_run": not_run,
               "report": str(out / "report.md")})  # fmt: skip
     else:

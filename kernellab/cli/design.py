@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel, Field
 
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_kernel
-from kernellab.cli.parameters import with_requests
 from kernellab.errors import CaptureError, KernellabError, SessionError, names_of
-from kernellab.options import REQUEST, Option, Surface
+from kernellab.options.commands import DesignShell
 from kernellab.options.design import DesignCall, DesignVerification
 from kernellab.options.fidelity import FRAMEWORK
 from kernellab.records import Role, Verdict
@@ -24,34 +22,6 @@ if TYPE_CHECKING:
     from kernellab.session.turn.task_from_text import Proposal
 
 
-class DesignShell(BaseModel):
-    """What only the shell's design takes."""
-
-    model_config = REQUEST
-
-    OPTION: ClassVar[Option] = Option(on=Surface.COMMAND)
-
-    words: str | None = Field(default=None, description="the operator in words instead; a model writes the task")
-    yes: bool = Field(default=False, description="approve the task that a model wrote from --words")
-    out: Path | None = Field(default=None, description="a folder for sketch, source and exported module")
-    start: Annotated[Path | None, Option(on=Surface.COMMAND, flag="from")] = Field(
-        default=None, description="start from a sketch (.sketch) or a source, which is lifted to a sketch"
-    )
-    resume: bool | None = Field(default=None, description="resume the session that the same call started")
-    answer: Path | None = Field(
-        default=None, description="your answer where a role is yours (- is stdin); continues as --resume does"
-    )
-    json_: Annotated[bool, Option(on=Surface.COMMAND, flag="json")] = Field(
-        default=False, description="one JSON object on stdout"
-    )
-
-    @property
-    def continues(self) -> bool:
-        """Whether the call continues the session that the same call started before."""
-        return bool(self.resume) or self.answer is not None
-
-
-@with_requests
 def design(
     call: DesignCall,
     verification: DesignVerification,
@@ -86,7 +56,7 @@ def design(
         }
     )
     session = begin(_with_start(request, shell.start) if shell.start is not None else request)
-    _run(session, shell.continues, answer, editor=not shell.json_)
+    _run(session, shell.continues, answer, editor=not shell.as_json)
     _raise_unread_reference(session)
     report = result(session, time.perf_counter() - began)
     role = person.asked(session)
@@ -96,7 +66,7 @@ def design(
     if shell.out is not None:
         report["files"] = _write(session, shell.out)
     report |= _backward(session, request, shell.out) if session.state.best() is not None else {}
-    if shell.json_:
+    if shell.as_json:
         emit(report)
     else:
         _print_end(session, report, role)

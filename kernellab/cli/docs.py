@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.output import emit, say, write_files
+from kernellab.cli.parameters import command
 from kernellab.content import find_workspace
 from kernellab.dsls.spec import PLACEHOLDER, SPEC, knowledge_roots, read_spec, spec_files, whose
 from kernellab.errors import KernellabError, counted
+from kernellab.options.commands import (
+    DocsImportOptions,
+    DocsLintOptions,
+    DocsNewOptions,
+    DocsRunOptions,
+    DocsShowOptions,
+)
 
 if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge, Passage
@@ -26,25 +34,20 @@ docs_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-Root = Annotated[Path | None, typer.Option(help="A knowledge folder; default: the workspace's and the installation's.")]
 
-
-@docs_app.command("new")
+@command(docs_app, "new")
 def new(
     name: Annotated[str, typer.Argument(help="The DSL's name: lower-case letters, digits, underscores.")],
-    like: Annotated[str, typer.Option(help="DSL whose spec.toml the draft starts from.")] = "triton",
-    out: Annotated[Path | None, typer.Option(help="Default: knowledge/dsl/NAME of the workspace.")] = None,
-    json: Json = False,
+    options: DocsNewOptions,
 ) -> int:
     """Draft a DSL's folder: an annotated spec and the four parts, with FILL IN where something belongs."""
     from kernellab.knowledge.draft import draft
 
-    folder = out or find_workspace() / "knowledge" / "dsl" / name
+    folder = options.out or find_workspace() / "knowledge" / "dsl" / name
     if folder.exists() and any(folder.iterdir()):
         raise KernellabError(f"{folder} is not empty.", "Choose another --out; nothing is overwritten.")
-    written = write_files(folder, draft(name, _like(like)))
-    if json:
+    written = write_files(folder, draft(name, _like(options.like)))
+    if options.as_json:
         emit({"files": written})
     else:
         print("\n".join(written))
@@ -63,14 +66,14 @@ def _like(name: str) -> Like:
     return like(read_spec(specs[name]))
 
 
-@docs_app.command("lint")
-def lint(root: Root = None, json: Json = False) -> int:
+@command(docs_app, "lint")
+def lint(options: DocsLintOptions) -> int:
     """Check schema, links, and names that the installed toolchain does not have. Exit 1 on errors, 0 on warnings."""
     from kernellab.knowledge.lint import lint as lint_root
 
-    faults = [(folder, fault) for folder in _roots(root) for fault in lint_root(folder)]
+    faults = [(folder, fault) for folder in _roots(options.root) for fault in lint_root(folder)]
     errors = sum(fault.severity == "error" for _, fault in faults)
-    if json:
+    if options.as_json:
         emit({"errors": errors, "faults": [{"root": str(folder), **asdict(fault)} for folder, fault in faults]})
     else:
         for _, fault in faults:
@@ -79,14 +82,12 @@ def lint(root: Root = None, json: Json = False) -> int:
     return 1 if errors else 0
 
 
-@docs_app.command("run")
+@command(docs_app, "run")
 def run(
+    options: DocsRunOptions,
     only: Annotated[
         str, typer.Argument(help="Only documents below this path, such as language/, or of this DSL; default: all.")
     ] = "",
-    root: Root = None,
-    record: Annotated[bool, typer.Option("--record", help="Keep which blocks passed on which versions.")] = False,
-    json: Json = False,
 ) -> int:
     """Execute every code block that can run here, each in its own process. Exit 1 when one fails."""
     from kernellab.knowledge.execute import State, execute
@@ -96,12 +97,12 @@ def run(
 
     outcomes: list[Outcome] = []
     installed: dict[str, str] = {}
-    for folder in _roots(root):
+    for folder in _roots(options.root):
         pending = jobs(folder, only) or jobs(folder, f"dsl/{only}/")
-        done = execute(pending, lambda outcome: None if json else _tell(outcome))
+        done = execute(pending, lambda outcome: None if options.as_json else _tell(outcome))
         outcomes += done
         installed |= versions(sorted({job.group for job in pending}), folder)
-        if record and pending:
+        if options.record and pending:
             put_on_record(folder, pending, done)
     if not outcomes:
         raise KernellabError(
@@ -109,7 +110,7 @@ def run(
         )
     counts = Counter((outcome.kind, outcome.state.value) for outcome in outcomes)
     failed = sum(outcome.state is State.FAILED for outcome in outcomes)
-    if json:
+    if options.as_json:
         rows = [{**asdict(outcome), "state": outcome.state.value} for outcome in outcomes]
         emit({"passed": not failed, "versions": installed, "outcomes": rows})
     else:
@@ -119,19 +120,15 @@ def run(
     return 1 if failed else 0
 
 
-@docs_app.command("show")
+@command(docs_app, "show")
 def show(
+    options: DocsShowOptions,
     what: Annotated[
         str,
         typer.Argument(
             help="language, a DSL, a family, a chip or a path as language/overview.md; default: the list of all."
         ),
     ] = "",
-    names: Annotated[
-        list[str] | None, typer.Option("--name", help="Only the parts that this name needs; repeatable.")
-    ] = None,
-    error: Annotated[str, typer.Option(help="Only the parts that fixing this error needs.")] = "",
-    json: Json = False,
 ) -> int:
     """Print a document, cut to what names and an error need, as a role would be given it."""
     from kernellab.knowledge import Knowledge
@@ -144,13 +141,13 @@ def show(
             "families": list(knowledge.families),
             "chips": _chips(),
         }
-        if json:
+        if options.as_json:
             emit(listed)
         else:
             print("\n".join(f"{kind}: {', '.join(items)}" if items else kind for kind, items in listed.items()))
         return 0
-    passages = _passages(knowledge, what, names or [], error)
-    if json:
+    passages = _passages(knowledge, what, list(options.names), options.error)
+    if options.as_json:
         emit({"passages": [{**asdict(passage), "tokens": passage.tokens} for passage in passages]})
         return 0
     for passage in passages:
@@ -159,21 +156,13 @@ def show(
     return 0
 
 
-@docs_app.command("import")
+@command(docs_app, "import")
 def import_(
     raw: Annotated[
         str,
         typer.Argument(help="A Markdown or HTML file, a folder of them, or 'python:MODULE as NAME, MODULE as NAME'."),
     ],
-    dsl: Annotated[str, typer.Option(help="The DSL's name.")],
-    like: Annotated[
-        str, typer.Option(help="DSL whose spec.toml the draft starts from; default: the existing draft.")
-    ] = "",
-    out: Annotated[Path | None, typer.Option(help="Default: knowledge/dsl/NAME of the workspace.")] = None,
-    model: Annotated[
-        str, typer.Option(help="A model that sorts in what the rules cannot place: model, model:NAME, replay:FILE.")
-    ] = "",
-    json: Json = False,
+    options: DocsImportOptions,
 ) -> int:
     """Turn raw documentation into the DocSpec form, with a report; of a draft, what it leaves to fill in.
 
@@ -181,19 +170,19 @@ def import_(
     """
     from kernellab.knowledge.importer import import_raw
 
-    folder = out or find_workspace() / "knowledge" / "dsl" / dsl
+    folder = options.out or find_workspace() / "knowledge" / "dsl" / options.dsl
     drafted, own = _drafted(folder)
     if drafted is None and folder.exists() and any(folder.iterdir()):
         raise KernellabError(
             f"{folder} is not empty, and its api.md is written already.",
             "Choose another --out; what somebody wrote is not overwritten.",
         )
-    start = _like(like) if like else drafted
-    imported = import_raw(raw, dsl, like=start, place=_placer(model) if model else None)
+    start = _like(options.like) if options.like else drafted
+    imported = import_raw(raw, options.dsl, like=start, place=_placer(options.model) if options.model else None)
     written = write_files(folder, {name: text for name, text in imported.files.items() if name not in own})
     report = write_files(folder.parent, {f"{folder.name}-import.md": imported.report()})[0]
     unplaced = [{"heading": heading, "line": line, "reason": reason} for heading, line, reason in imported.unplaced]
-    if json:
+    if options.as_json:
         emit({"files": written, "placed": len(imported.placed), "unplaced": unplaced, "report": report})
     else:
         placed = f"{counted(len(imported.placed), 'section')} placed, {len(unplaced)} not"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from kernellab.cli.output import emit, say
+from kernellab.cli.parameters import command
 from kernellab.errors import EvolveError, KernellabError, SessionError, VerifierError, counted
+from kernellab.options.commands import CompareOptions, ExportOptions, ReplayOptions, ShareOptions
 from kernellab.records.standing import Standing
 
 if TYPE_CHECKING:
@@ -21,104 +23,28 @@ replay_app = typer.Typer(
     help="Record a session's exchanges with models, to replay them.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-
 
 def export(
+    options: ExportOptions,
     sessions: Annotated[
         list[str] | None,
         typer.Argument(help="Sessions by id or name: several kernels of one task become one operator."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The module to write, or the folder of --layout.")] = None,
-    layout: Annotated[
-        str,
-        typer.Option(help="Layout of --out: module (one file), package (a folder), kernels (Hugging Face's kernels)."),
-    ] = "module",
-    wheel: Annotated[Path | None, typer.Option(help="A folder for a wheel.")] = None,
-    prebuilt: Annotated[
-        bool | None,
-        typer.Option(
-            "--prebuilt/--no-prebuilt",
-            help="Carry compiled code, so that an import compiles nothing. [default: with --out; not in a wheel, which "
-            "it binds to this platform]",
-        ),
-    ] = None,
-    version: Annotated[str, typer.Option(help="The wheel's version.")] = "0.1.0",
-    capsule: Annotated[
-        Path | None,
-        typer.Option(
-            help="A capsule: task, sketch, source and verdict in one file; `kernellab verify FILE` repeats it."
-        ),
-    ] = None,
-    solution: Annotated[
-        Path | None, typer.Option(help="A file for flashinfer-bench's Solution; its Definition is written next to it.")
-    ] = None,
-    graph: Annotated[
-        bool, typer.Option("--graph", help="Launch several kernels of one call as one CUDA graph.")
-    ] = False,
-    trajectories: Annotated[
-        Path | None, typer.Option(help="A .jsonl or .parquet file for what models were asked; all sessions if none.")
-    ] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            help="Form of --trajectories: rows (all that is known), sft (chats of what passed), dpo "
-            "(preference pairs of one prompt), rl (prompts with replies and rewards); as TRL takes them."
-        ),
-    ] = "rows",
-    over: Annotated[
-        str | None, typer.Option(help="Choose among the kernels by the size of this Dim, as measured now.")
-    ] = None,
-    licence: Annotated[
-        str, typer.Option(help="Licence of the trajectories, or of a kernels repository.")
-    ] = "unspecified",
-    json: Json = False,
 ) -> int:
     """Write verified kernels as an operator that stands alone, or what models were asked as training data."""
-    writes_files = any(path is not None for path in (out, wheel, capsule, solution))
-    if writes_files == (trajectories is not None):
-        raise SessionError(
-            "No output is named." if not writes_files else "Kernels and trajectories cannot be exported together.",
-            "Pass --out, --wheel, --capsule or --solution for kernels, or --trajectories FILE.",
-        )
-    if trajectories is not None:
-        if len(sessions or []) > 1:
-            raise SessionError("Trajectories are exported for one session or for all.", "Name one session, or none.")
-        return _trajectories(sessions[0] if sessions else None, trajectories, form, licence, json)
-    if form != "rows":
-        raise SessionError(f"--form {form} is of trajectories, and kernels are exported.", "Pass --trajectories FILE.")
-    if not sessions:
-        raise SessionError("No session is named.", "Run kernellab export SESSION --out FILE.")
-    if layout not in _LAYOUTS:
-        raise SessionError(f"There is no layout {layout!r}.", f"Choose one of {', '.join(_LAYOUTS)}.")
-    if len(sessions) > 1 and (capsule or solution):
-        raise SessionError("A capsule and a Solution hold one kernel.", "Name one session.")
-    if prebuilt and out is None and wheel is None:
-        raise SessionError("--prebuilt is for a module or a wheel.", "Pass --out FILE or --wheel FOLDER too.")
-    kernels = [_taken(session) for session in sessions]
+    named = sessions or []
+    _check_outputs(named, options)
+    if options.trajectories is not None:
+        return _export_trajectories(named[0] if named else None, options.trajectories, options)
+    kernels = [_taken(session) for session in named]
     files: dict[str, str] = {}
-    if out is not None or wheel is not None:
-        from kernellab.export import compiled, package
-
-        choice = _measured(sessions, over)[1] if over is not None else None
-        one = _as_one(sessions[0], kernels, choice) if len(kernels) > 1 else None
-        exported = package(kernels, graph=graph, choice=choice, one=one)
-        with_code = exported if prebuilt is False or (wheel and not out and not prebuilt) else compiled(exported)
-        for why in with_code.source_only:
-            say(why)
-        if prebuilt and not with_code.binaries:
-            raise KernellabError("There is no compiled code to carry.", "Leave out --prebuilt.")
-        if out is not None:
-            files[layout] = str(_write(with_code, layout, out, licence))
-        if wheel is not None:
-            from kernellab.export.wheel import write_wheel
-
-            files["wheel"] = str(write_wheel(with_code if prebuilt else exported, wheel, version))
-    files |= _of_one(kernels[0], capsule, solution)
-    if json:
+    if options.out is not None or options.wheel is not None:
+        files |= _write_operator(named, kernels, options)
+    files |= _write_single(kernels[0], options)
+    if options.as_json:
         sources = [kernel.source.hash for kernel in kernels]
         emit({
-            "file": next(iter(files.values())), "files": files, "sessions": list(sessions), "sources": sources,
+            "file": next(iter(files.values())), "files": files, "sessions": list(named), "sources": sources,
             "verified": [kernel.said for kernel in kernels], "advice": [kernel.verdict.advice for kernel in kernels],
         })  # fmt: skip
     else:
@@ -130,34 +56,90 @@ def export(
     return 0
 
 
+def _check_outputs(sessions: Sequence[str], options: ExportOptions) -> None:
+    """Raises SessionError: the options do not say one thing to write, or say it of something else."""
+    writes_kernels = any(path is not None for path in (options.out, options.wheel, options.capsule, options.solution))
+    writes_trajectories = options.trajectories is not None
+    if writes_kernels == writes_trajectories:
+        raise SessionError(
+            "Kernels and trajectories cannot be exported together." if writes_kernels else "No output is named.",
+            "Pass --out, --wheel, --capsule or --solution for kernels, or --trajectories FILE.",
+        )
+    if writes_trajectories:
+        if len(sessions) > 1:
+            raise SessionError("Trajectories are exported for one session or for all.", "Name one session, or none.")
+        return
+    if options.form != "rows":
+        raise SessionError(
+            f"--form {options.form} is of trajectories, and kernels are exported.", "Pass --trajectories FILE."
+        )
+    if not sessions:
+        raise SessionError("No session is named.", "Run kernellab export SESSION --out FILE.")
+    if options.layout not in _LAYOUTS:
+        raise SessionError(f"There is no layout {options.layout!r}.", f"Choose one of {', '.join(_LAYOUTS)}.")
+    if len(sessions) > 1 and (options.capsule or options.solution):
+        raise SessionError("A capsule and a Solution hold one kernel.", "Name one session.")
+    if options.prebuilt and options.out is None and options.wheel is None:
+        raise SessionError("--prebuilt is for a module or a wheel.", "Pass --out FILE or --wheel FOLDER too.")
+
+
+def _write_operator(sessions: Sequence[str], kernels: list[VerifiedKernel], options: ExportOptions) -> dict[str, str]:
+    """Writes the module of --out and the wheel; the files by what they are."""
+    from kernellab.export import compiled, package
+    from kernellab.export.wheel import write_wheel
+
+    choice = _measured(sessions, options.over).choice if options.over is not None else None
+    joined = _joined(sessions[0], kernels, choice) if len(kernels) > 1 else None
+    sources = package(kernels, graph=options.graph, choice=choice, one=joined)
+    # a wheel is bound to this platform by compiled code, so it carries that only where it is asked for
+    carries_code = options.prebuilt or (options.prebuilt is None and options.out is not None)
+    exported = compiled(sources) if carries_code else sources
+    for why in exported.source_only:
+        say(why)
+    if options.prebuilt and not exported.binaries:
+        raise KernellabError("There is no compiled code to carry.", "Leave out --prebuilt.")
+    files: dict[str, str] = {}
+    if options.out is not None:
+        files[options.layout] = str(_write(exported, options.layout, options.out, options.licence))
+    if options.wheel is not None:
+        in_wheel = exported if options.prebuilt else sources
+        files["wheel"] = str(write_wheel(in_wheel, options.wheel, options.version))
+    return files
+
+
 def compare(
     sessions: Annotated[list[str], typer.Argument(help="Sessions by id or name: kernels of one task.")],
-    over: Annotated[str, typer.Option(help="The Dim whose range is measured.")],
-    json: Json = False,
+    options: CompareOptions,
 ) -> int:
     """Time the kernels of sessions next to eager over the range of a Dim, and say which to choose where. Exit 1 where
     one is wrong, or slower than eager for certain, at a size."""
-    sweeps, choice = _measured(sessions, over)
-    paired = [p.ranking.paired for one in sweeps for p in one.points if p.ranking.paired is not None]
-    slower = [comparison for comparison in paired if comparison.standing is Standing.SLOWER]
-    if json:
-        named = dict(zip(sessions, sweeps, strict=True))
-        points = {
-            n: [{"size": p.size, "advice": p.advice, **p.ranking.model_dump(mode="json")} for p in s.points]
-            for n, s in named.items()
-        }
-        starts = [{"from": at, "kernel": "eager" if k is None else sessions[k]} for at, k in choice.starts]
-        emit({"dim": over, "points": points, "choice": starts})
+    measured = _measured(sessions, options.over)
+    paired = [p.ranking.paired for sweep in measured.sweeps for p in sweep.points if p.ranking.paired is not None]
+    is_slower = any(comparison.standing is Standing.SLOWER for comparison in paired)
+    is_wrong = any(sweep.wrong for sweep in measured.sweeps)
+    if options.as_json:
+        emit(_sweep_facts(sessions, options.over, measured))
     else:
-        print("\n\n".join(f"{name}\n{one}" for name, one in zip(sessions, sweeps, strict=True)))
-        print("\n".join(("", "choose", *choice.words(sessions))))
-    return 1 if slower or any(one.wrong for one in sweeps) else 0
+        print("\n\n".join(f"{name}\n{sweep}" for name, sweep in zip(sessions, measured.sweeps, strict=True)))
+        print("\n".join(("", "choose", *measured.choice.words(sessions))))
+    return 1 if is_slower or is_wrong else 0
+
+
+def _sweep_facts(sessions: Sequence[str], dim: str, measured: _Measured) -> dict[str, Any]:
+    """The JSON of ``compare``: each kernel's points, and from which size on which is chosen."""
+    points = {}
+    for name, sweep in zip(sessions, measured.sweeps, strict=True):
+        points[name] = [{"size": p.size, "advice": p.advice, **p.ranking.model_dump(mode="json")} for p in sweep.points]
+    starts = [
+        {"from": size, "kernel": "eager" if kernel is None else sessions[kernel]}
+        for size, kernel in measured.choice.starts
+    ]
+    return {"dim": dim, "points": points, "choice": starts}
 
 
 def share(
     name: Annotated[str, typer.Argument(help="A session or a search, by id or name.")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file; default: the name.")] = None,
-    json: Json = False,
+    options: ShareOptions,
 ) -> int:
     """Write a session or a search as one HTML file: what was recorded, to look through without a kernel."""
     from kernellab.evolve import open_run
@@ -165,17 +147,24 @@ def share(
     from kernellab.session import open_session
 
     try:
-        path, size = share(open_session(name, resume=False), out)
+        path, size = share(open_session(name, resume=False), options.out)
     except SessionError as missing:
         try:
-            path, size = share(open_run(name), out)
+            path, size = share(open_run(name), options.out)
         except EvolveError:
             raise missing from None
-    emit({"file": str(path), "bytes": size}) if json else say(f"wrote {path} ({size / 1e6:.1f} MB)")
+    emit({"file": str(path), "bytes": size}) if options.as_json else say(f"wrote {path} ({size / 1e6:.1f} MB)")
     return 0
 
 
-def _measured(sessions: Sequence[str], dim: str) -> tuple[list[Sweep], Choice]:
+class _Measured(NamedTuple):
+    """The sweep of each session's kernel, in the sessions' order, and which kernel is best from which size on."""
+
+    sweeps: list[Sweep]
+    choice: Choice
+
+
+def _measured(sessions: Sequence[str], dim: str) -> _Measured:
     """The sessions' kernels at the same sizes of a Dim, and the choice among them."""
     from kernellab.export.package import same
     from kernellab.export.reference import reference_text
@@ -188,10 +177,10 @@ def _measured(sessions: Sequence[str], dim: str) -> tuple[list[Sweep], Choice]:
         same(first, reference_text(first.task), other)
     sizes = sizes_of([first.task, *(other.task for other in others)], dim)
     sweeps = [one.timings.over(dim, lambda p, name=one.name: say(f"{name} {p.text}"), sizes) for one in opened]  # type: ignore[misc]
-    return sweeps, chosen(sweeps)
+    return _Measured(sweeps, chosen(sweeps))
 
 
-def _as_one(session: str, kernels: Sequence[VerifiedKernel], choice: Choice | None) -> VerifiedKernel | None:
+def _joined(session: str, kernels: Sequence[VerifiedKernel], choice: Choice | None) -> VerifiedKernel | None:
     """The operator of all ``kernels``, verified as one on the device of ``session``; None, said, where they cannot be.
 
     Raises:
@@ -202,8 +191,8 @@ def _as_one(session: str, kernels: Sequence[VerifiedKernel], choice: Choice | No
 
     try:
         one = joined(kernels, choice)
-    except KernellabError as apart:
-        say(f"{apart.message} {apart.remedy}")
+    except KernellabError as reason:
+        say(f"{reason.message} {reason.remedy}")
         return None
     result = open_session(session, resume=False).timings.as_one(one)
     if not result.verdict.passed:
@@ -212,22 +201,22 @@ def _as_one(session: str, kernels: Sequence[VerifiedKernel], choice: Choice | No
     return result
 
 
-def _of_one(kernel: VerifiedKernel, capsule: Path | None, solution: Path | None) -> dict[str, str]:
-    """Writes what holds one kernel; the files by what they are."""
+def _write_single(kernel: VerifiedKernel, options: ExportOptions) -> dict[str, str]:
+    """Writes what holds one kernel, a capsule and a Solution; the files by what they are."""
     files: dict[str, str] = {}
-    if capsule is not None:
+    if options.capsule is not None:
         from kernellab.export.capsule import write_capsule
 
-        files["capsule"] = str(write_capsule(kernel, capsule))
-    if solution is not None:
+        files["capsule"] = str(write_capsule(kernel, options.capsule))
+    if options.solution is not None:
         from kernellab.export.layouts import write_solution
 
-        one, other = write_solution(kernel, solution)
-        files |= {"solution": str(one), "definition": str(other)}
+        solution, definition = write_solution(kernel, options.solution)
+        files |= {"solution": str(solution), "definition": str(definition)}
     return files
 
 
-_NOTHING = {
+_NO_ROWS = {
     "rows": "No model answered in these sessions", "rl": "No model answered in these sessions",
     "sft": "No reply led to a kernel that passed", "dpo": "No prompt had two replies of different worth",
 }  # fmt: skip
@@ -255,34 +244,33 @@ def _write(exported: Package, layout: str, out: Path, licence: str) -> Path:
     return exported.write(out) if layout == "package" else write_kernels(exported, out, licence)
 
 
-def _trajectories(session: str | None, path: Path, form: str, licence: str, json: bool) -> int:
+def _export_trajectories(session: str | None, path: Path, options: ExportOptions) -> int:
     """Exit 1 when there is nothing to write."""
     from kernellab.session import open_session, sessions
     from kernellab.session.record.trajectories import FORMS, in_form, rows, unanswered, write_trajectories
 
+    form = options.form
     if form not in FORMS:
         raise SessionError(f"There is no form {form!r} of trajectories.", f"Choose one of {', '.join(FORMS)}.")
     chosen = [open_session(which, resume=False) for which in ([session] if session else sessions())]
-    formatted = in_form((row for each in chosen for row in rows(each.state, licence)), form)
+    formatted = in_form((row for each in chosen for row in rows(each.state, options.licence)), form)
     left_out = sum(unanswered(each.state) for each in chosen)
     count = write_trajectories(path, formatted) if formatted else 0
-    if json:
+    if options.as_json:
         file = str(path) if formatted else None
         emit({"file": file, "rows": count, "left_out": left_out, "sessions": [each.id for each in chosen]})
     else:
         without = f"; {left_out} left out that no model answered" if left_out else ""
         unit = "exchange" if form == "rows" else "row"
-        what = f"wrote {counted(count, unit)} to {path}" if formatted else _NOTHING[form]
+        what = f"wrote {counted(count, unit)} to {path}" if formatted else _NO_ROWS[form]
         say(f"{what}{without}")
     return 0 if formatted else 1
 
 
-@replay_app.command("export")
+@command(replay_app, "export")
 def export_replay(
     session: Annotated[str, typer.Argument(help="A session's id, or its name for the newest.")],
-    out: Annotated[Path, typer.Option(help="The replay file to write (JSON lines).")],
-    note: Annotated[str, typer.Option(help="A description of the recording, stored in its header.")] = "",
-    json: Json = False,
+    options: ReplayOptions,
 ) -> int:
     """Write a session's exchanges as a replay file: --roles replay:FILE plays them again without a key or a network."""
     from kernellab.models import read_replay, write_replay
@@ -293,12 +281,13 @@ def export_replay(
     if not exchanges:
         raise SessionError(f"{opened.name} asked no model.", "Design it with --roles model first.")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_replay(out, exchanges, note)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        write_replay(options.out, exchanges, options.note)
     except OSError as error:
-        raise SessionError(f"{out} cannot be written: {error.strerror}.", "Give another path.") from None
-    if json:
-        emit({"file": str(out), "exchanges": len(exchanges), "mark": read_replay(out).mark, "session": opened.id})
+        raise SessionError(f"{options.out} cannot be written: {error.strerror}.", "Give another path.") from None
+    mark = read_replay(options.out).mark
+    if options.as_json:
+        emit({"file": str(options.out), "exchanges": len(exchanges), "mark": mark, "session": opened.id})
     else:
-        say(f"wrote {counted(len(exchanges), 'exchange')} to {out}, {read_replay(out).mark}")
+        say(f"wrote {counted(len(exchanges), 'exchange')} to {options.out}, {mark}")
     return 0

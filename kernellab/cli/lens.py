@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from kernellab.cli.output import emit, say, write_files
 from kernellab.content import written
 from kernellab.errors import SessionError, counted
+from kernellab.options.commands import LensOptions
 from kernellab.task import Task, load_task
 
 if TYPE_CHECKING:
@@ -22,98 +23,97 @@ _Kernel = Annotated[Path, typer.Argument(help="The kernel: a file, or a folder w
 _Other = Annotated[Path | None, typer.Argument(help="Another, to see how the two differ.")]
 
 
-def lens(
-    source: _Kernel,
-    other: _Other = None,
-    task: Annotated[Path | None, typer.Option("--task", help="The task's file; a GPU's kernel needs it.")] = None,
-    dsl: Annotated[str | None, typer.Option(help="triton, cuda_c or cpp; default: detected.")] = None,
-    chip: Annotated[
-        str | None, typer.Option(help="The GPU to compile for: h200, a100, ...; default: this one's.")
-    ] = None,
-    level: Annotated[
-        str | None, typer.Option(help="Print this text: ttir, ttgir, llir, ptx, sass, gimple, asm.")
-    ] = None,
-    line: Annotated[int | None, typer.Option(min=1, help="Print what this line of the source became.")] = None,
-    back: Annotated[
-        int | None, typer.Option(min=1, help="Print the source lines that this line of --level came from.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write one page: both sides, linked line by line.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for the texts.")] = None,
-    counters: Annotated[bool, typer.Option("--counters", help="Run it under ncu and read the GPU's counters.")] = False,
-    unsandboxed: Annotated[
-        bool, typer.Option("--unsandboxed", help="I trust this kernel: it may run with my own rights.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-) -> int:
+class _Seen(NamedTuple):
+    """A kernel as the lens shows it, and what its reader called it."""
+
+    name: str
+    source: Source
+    lens: Lens
+
+
+def lens(source: _Kernel, options: LensOptions, other: _Other = None) -> int:
     """Show what the compiler made of a kernel: its texts, line by line, and what they tell; no GPU is needed."""
+    level, line, back = options.level, options.line, options.back
+    if back is not None and (level is None or line is not None):
+        raise SessionError("--back is a line of a level.", "Name that with --level, and leave --line out.")
+    kernels = _seen([path for path in (source, other) if path is not None], options)
+    first = kernels[0]
+    change = _difference(first, kernels[1], level) if len(kernels) > 1 else None
+    if options.html is not None:
+        _write_page(options.html, kernels)
+    if options.out is not None:
+        write_files(options.out, {f"{one.name}.txt": one.text for one in first.lens.levels})
+    if options.as_json:
+        emit(_facts(kernels, change, line) | _back_facts(first.lens, level, back))
+    elif change is not None:
+        _tell_difference(change, first.name, kernels[1].name)
+    elif line is not None:
+        _tell_line(first.lens, line, level)
+    elif level is not None and back is not None:
+        _tell_back(first.lens, level, back)
+    elif level is not None:
+        print(_level(first.lens, level).text)
+    else:
+        _tell(first.lens)
+    return 0
+
+
+def _seen(paths: list[Path], options: LensOptions) -> list[_Seen]:
+    """Each kernel with its lens. All are read before one is compiled."""
     from kernellab.dsls.machine import named_chip
     from kernellab.dsls.sources import read_source
     from kernellab.lens import look
 
-    if back is not None and (level is None or line is not None):
-        raise SessionError("--back is a line of a level.", "Name that with --level, and leave --line out.")
-    loaded = load_task(task) if task is not None else None
-    target_chip = named_chip(chip) if chip is not None else None
-    sources = [read_source(path, dsl) for path in (source, other) if path is not None]
-    lenses = [look(one, loaded, target_chip, unsandboxed) for one in sources]
-    if counters:
-        lenses = [_counted(one, kernel, loaded, unsandboxed) for one, kernel in zip(lenses, sources, strict=True)]
-    names = [str(path) for path in (source, other) if path is not None]
-    change = _difference(lenses, names, level)
-    if html is not None:
-        _write_page(html, lenses, names)
-    if out is not None:
-        write_files(out, {f"{one.name}.txt": one.text for one in lenses[0].levels})
-    if json:
-        emit(_as_json(lenses, names, change, line) | _back_json(lenses[0], level, back))
-    elif change is not None:
-        _tell_difference(change, names)
-    elif line is not None:
-        _tell_line(lenses[0], line, level)
-    elif level is not None and back is not None:
-        _tell_back(lenses[0], level, back)
-    elif level is not None:
-        print(_level(lenses[0], level).text)
-    else:
-        _tell(lenses[0])
-    return 0
+    task = load_task(options.task) if options.task is not None else None
+    chip = named_chip(options.chip) if options.chip is not None else None
+    sources = [read_source(path, options.dsl) for path in paths]
+    kernels = [
+        _Seen(str(path), source, look(source, task, chip, options.unsandboxed))
+        for path, source in zip(paths, sources, strict=True)
+    ]
+    if options.counters:
+        kernels = [one._replace(lens=_counted(one, task, options.unsandboxed)) for one in kernels]
+    return kernels
 
 
-def _counted(shown: Lens, kernel: Source, task: Task | None, unsandboxed: bool) -> Lens:
+def _counted(kernel: _Seen, task: Task | None, unsandboxed: bool) -> Lens:
     """With counters where they can be read, else with a note that says why not, and how they could be."""
     from kernellab.lens.counters.read import counters
 
+    shown = kernel.lens
     if task is None:
         return replace(shown, notes=(*shown.notes, "Counters need a task, whose inputs the kernel runs on: --task."))
     try:
-        return replace(shown, facts=(*shown.facts, *counters(kernel, task, unsandboxed)))
+        return replace(shown, facts=(*shown.facts, *counters(kernel.source, task, unsandboxed)))
     except SessionError as error:
         return replace(shown, notes=(*shown.notes, f"{error.message} {error.remedy}"))
 
 
-def _difference(lenses: list[Lens], names: list[str], level: str | None) -> Difference | None:
+def _difference(first: _Seen, second: _Seen, level: str | None) -> Difference:
+    """At the named level, else at the last: the one nearest to the machine."""
     from kernellab.lens import difference
 
-    if len(lenses) < 2:
-        return None
-    return difference(lenses[0], lenses[1], level or lenses[0].names[-1], (names[0], names[1]))
+    return difference(first.lens, second.lens, level or first.lens.names[-1], (first.name, second.name))
 
 
-def _write_page(path: Path, lenses: list[Lens], names: list[str]) -> None:
+def _write_page(path: Path, kernels: list[_Seen]) -> None:
     from kernellab.lens.page import page
 
-    say(f"wrote {written(path, page(' and '.join(names), lenses, names))}")
+    names = [kernel.name for kernel in kernels]
+    say(f"wrote {written(path, page(' and '.join(names), [kernel.lens for kernel in kernels], names))}")
 
 
-def _as_json(lenses: list[Lens], names: list[str], change: Difference | None, line: int | None) -> dict[str, object]:
+def _facts(kernels: list[_Seen], change: Difference | None, line: int | None) -> dict[str, object]:
+    """The command's JSON; ``linked`` is what ``line`` became, by level, ``other`` the second kernel."""
     from kernellab.lens.page import as_data
 
-    first = lenses[0]
-    linked = {one.name: list(one.down.get(line, ())) for one in first.levels} if line is not None else None
-    return {
-        "source": names[0], **as_data(first), **({"line": line, "linked": linked} if linked is not None else {}),
-        **({"other": as_data(lenses[1]), "difference": asdict(change)} if change is not None else {}),
-    }  # fmt: skip
+    first = kernels[0]
+    facts: dict[str, object] = {"source": first.name, **as_data(first.lens)}
+    if line is not None:
+        facts |= {"line": line, "linked": {one.name: list(one.down.get(line, ())) for one in first.lens.levels}}
+    if change is not None:
+        facts |= {"other": as_data(kernels[1].lens), "difference": asdict(change)}
+    return facts
 
 
 def _level(shown: Lens, name: str) -> Level:
@@ -159,19 +159,19 @@ def _tell_back(shown: Lens, name: str, number: int) -> None:
         say(f"No line of {shown.file} is known for it.")
 
 
-def _back_json(shown: Lens, name: str | None, number: int | None) -> dict[str, object]:
+def _back_facts(shown: Lens, name: str | None, number: int | None) -> dict[str, object]:
     if name is None or number is None:
         return {}
     return {"back": {"level": name, "line": number, "source": list(_level(shown, name).up.get(number, ()))}}
 
 
-def _tell_difference(change: Difference, names: list[str]) -> None:
+def _tell_difference(change: Difference, first: str, second: str) -> None:
     if change.text:
         print(change.text)
     for fact in change.facts:
         print(f"{fact.name}: {fact.a or 'none'} -> {fact.b or 'none'}")
     if not change.text:
-        say(f"{names[0]} and {names[1]} are the same at the level {change.level}.")
+        say(f"{first} and {second} are the same at the level {change.level}.")
     elif change.same:
         say("Only the compiler's numbers of registers, values and labels differ.")
     else:

@@ -18,9 +18,9 @@ from typing import Annotated, Any
 import typer
 
 from kernellab.cli.bench import bench
+from kernellab.cli.course import grade, release
 from kernellab.cli.design import design
 from kernellab.cli.docs import docs_app
-from kernellab.cli.evolve import evolve, run_app
 from kernellab.cli.export import compare, export, replay_app, share
 from kernellab.cli.language.lift import lift as _lift
 from kernellab.cli.language.sketch import sketch_app
@@ -28,11 +28,15 @@ from kernellab.cli.language.tune import tune as _tune
 from kernellab.cli.lens import lens
 from kernellab.cli.mcp import mcp, skill
 from kernellab.cli.memory import memory_app
-from kernellab.cli.model.profile import profile
+from kernellab.cli.notebooks import lab
 from kernellab.cli.output import emit, say
-from kernellab.cli.tools import doctor, grade, lab, release
+from kernellab.cli.parameters import command
+from kernellab.cli.profile import profile
+from kernellab.cli.search.evolve import evolve
+from kernellab.cli.search.runs import run_app
 from kernellab.cli.verify import check, rank, verify
 from kernellab.errors import KernellabError
+from kernellab.options.commands import DoctorOptions
 
 #: typer carries a private click in some versions and takes the installed one in others
 _WRONG_CALL: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -72,29 +76,42 @@ def _options(
 ) -> None: ...
 
 
-app.command()(doctor)
-app.command()(design)
-app.command()(verify)
-app.command()(rank)
-app.command()(check)
-app.command()(lens)
+@command(app)
+def doctor(options: DoctorOptions) -> int:
+    """What this machine can do: chips, compilers, each DSL ready or why not, sandbox, models."""
+    from kernellab.doctor import diagnose, report
+
+    if options.as_json:
+        findings = diagnose(options.probe)
+        emit(findings.to_dict())
+        return 0 if any(dsl.ready for dsl in findings.dsls.values()) else 1
+    print(report(options.probe))
+    return 0
+
+
+# in the order of the help
+command(app)(design)
+command(app)(verify)
+command(app)(rank)
+command(app)(check)
+command(app)(lens)
 app.add_typer(sketch_app, name="sketch")
 app.add_typer(docs_app, name="docs")
 app.add_typer(memory_app, name="memory")
-app.command()(compare)
-app.command()(export)
-app.command()(share)
+command(app)(compare)
+command(app)(export)
+command(app)(share)
 app.add_typer(replay_app, name="replay")
-app.command()(bench)
-app.command()(evolve)
-app.command()(profile)
-app.command()(mcp)
-app.command()(skill)
+command(app)(bench)
+command(app)(evolve)
+command(app)(profile)
+command(app)(mcp)
+command(app)(skill)
 app.add_typer(run_app, name="evolve-run", hidden=True)
+command(app)(grade)
+command(app)(release)
 # what lab does not know it hands on to JupyterLab
-app.command()(grade)
-app.command()(release)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)
+command(app, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

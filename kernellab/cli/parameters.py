@@ -1,11 +1,20 @@
-"""A command's options from the requests that it takes."""
+"""A command's options from the requests that it takes.
+
+A command is a plain function: its ``typer.Argument`` parameters are positional arguments, and a parameter whose type is
+a request (:mod:`kernellab.options`) stands for all options of that request:
+
+    @command(app)
+    def lens(source: Annotated[Path, typer.Argument(help="...")], options: LensOptions) -> int: ...
+
+The help lists the arguments first, then the options in the order of the fields, ``--json`` last.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 import typer
 from pydantic import BaseModel
@@ -15,41 +24,62 @@ from kernellab.options import Entry, Surface, build, entries, given, is_request
 _CONTEXT = "calling_context"
 _NOT_TYPED = ("DEFAULT", "DEFAULT_MAP")
 
+Command = TypeVar("Command", bound=Callable[..., int])
 
-def with_requests(command: Callable[..., int]) -> Callable[..., int]:
-    """A typer command in which each parameter that is a request becomes that request's options.
 
-    The command gets requests in which only the options are set that were typed, so that ``kernellab.toml`` fills the
+def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
+    """Makes a function a command of ``app``; the function itself stays as it is. ``settings`` are typer's."""
+
+    def register(function: Command) -> Command:
+        app.command(name, **settings)(with_requests(function))
+        return function
+
+    return register
+
+
+def with_requests(function: Callable[..., int]) -> Callable[..., int]:
+    """The function as typer takes it: each parameter that is a request becomes that request's options.
+
+    The function gets requests in which only the options are set that were typed, so that ``kernellab.toml`` fills the
     others. A wrong value raises KernellabError, which names the option.
     """
     # get_type_hints wraps Annotated in Optional where a default is None, on Python 3.10
-    hints = inspect.get_annotations(command, eval_str=True)
+    hints = inspect.get_annotations(function, eval_str=True)
     requests: dict[str, type[BaseModel]] = {name: hint for name, hint in hints.items() if is_request(hint)}
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name in requests:
-            parameters += map(parameter_of, entries(requests[name], Surface.COMMAND))
-        else:
-            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-    own_context = next((name for name, hint in hints.items() if hint is typer.Context), "")
-    if not own_context:  # typer gives one parameter the context
+    arguments = [
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in requests
+    ]
+    listed = [entry for model in requests.values() for entry in entries(model, Surface.COMMAND)]
+    listed.sort(key=lambda entry: entry.flag == "--json")
+    context_name = next((name for name, hint in hints.items() if hint is typer.Context), "")
+    parameters = [*arguments, *map(parameter_of, listed)]
+    if not context_name:  # typer gives one parameter the context
         parameters.append(inspect.Parameter(_CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
 
     def run(**values: Any) -> int:
-        context: typer.Context = values[own_context] if own_context else values.pop(_CONTEXT)
-        typed = {name: value for name, value in values.items() if is_typed(context, name)}
-        for name, model in requests.items():
-            listed = entries(model, Surface.COMMAND)
-            asked = given(listed, typed)
-            for entry in listed:
-                values.pop(entry.name)
-            values[name] = build(model, asked)
-        return command(**values)
+        context: typer.Context = values[context_name] if context_name else values.pop(_CONTEXT)
+        return function(**_with_requests_built(values, requests, context))
 
-    run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
+    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
     run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": int}
     return run
+
+
+def _with_requests_built(
+    values: Mapping[str, Any], requests: Mapping[str, type[BaseModel]], context: typer.Context
+) -> dict[str, Any]:
+    """The function's arguments: typer's values, with those of each request's options as one object of it."""
+    arguments = dict(values)
+    for name, model in requests.items():
+        options = entries(model, Surface.COMMAND)
+        typed = {entry.name: values[entry.name] for entry in options if is_typed(context, entry.name)}
+        for entry in options:
+            del arguments[entry.name]
+        arguments[name] = build(model, given(options, typed))
+    return arguments
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
@@ -61,18 +91,30 @@ def is_typed(context: typer.Context, name: str) -> bool:
 def parameter_of(entry: Entry) -> inspect.Parameter:
     """One option as typer takes it."""
     kind: Any = entry.kind
-    repeated = entry.many or entry.pairs
-    default = None if repeated or entry.default is None or entry.kind is Path else entry.default
+    is_repeated = entry.many or entry.pairs
+    default = _default(entry)
     # typer reads list[...] as an option that may be repeated
-    annotation: Any = Union[list[kind], None] if repeated else Union[kind, None] if default is None else kind
+    annotation: Any = Union[list[kind], None] if is_repeated else Union[kind, None] if default is None else kind
     flags = f"{entry.flag}/{entry.negative}" if entry.negative else entry.flag
-    bounds: dict[str, Any] = {}
-    if kind in (int, float) and not repeated:
-        bounds = {"min": None if entry.above else entry.least, "max": entry.most}
-        bounds = {name: value for name, value in bounds.items() if value is not None}
     # what typer shows of a default that is "" or None is nothing
-    shown: Any = entry.default_text if default in (None, "") and entry.default_text else True
+    default_text: Any = entry.default_text if default in (None, "") and entry.default_text else True
     option = typer.Option(
-        default, flags, help=entry.sentence, metavar=entry.option.metavar or None, show_default=shown, **bounds
-    )
+        default, flags, help=entry.sentence, metavar=entry.option.metavar or None, show_default=default_text,
+        hidden=entry.option.hidden, **_bounds(entry),
+    )  # fmt: skip
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=annotation)
+
+
+def _default(entry: Entry) -> Any:
+    """The default that typer is told; None where the request fills it in, ... for none."""
+    if entry.is_required:
+        return ...
+    return None if entry.many or entry.pairs or entry.kind is Path else entry.default
+
+
+def _bounds(entry: Entry) -> dict[str, Any]:
+    """``min`` and ``max`` of a number; a bound that is itself too small is the request's to refuse."""
+    if entry.kind not in (int, float) or entry.many or entry.pairs:
+        return {}
+    bounds = {"min": None if entry.above else entry.least, "max": entry.most}
+    return {name: value for name, value in bounds.items() if value is not None}

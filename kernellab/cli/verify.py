@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.output import emit, say
-from kernellab.cli.parameters import with_requests
 from kernellab.conditions import facts, joined
 from kernellab.errors import KernellabError, counted
+from kernellab.options.commands import JsonOptions, VerifyShell
 from kernellab.options.design import CheckCall, RankCall, VerifyCall
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict
 from kernellab.task import load_task
@@ -25,17 +25,13 @@ if TYPE_CHECKING:
     from kernellab.verifier import VerifyOptions
 
 
-@with_requests
 def verify(
-    call: VerifyCall,
     task: Annotated[Path, typer.Argument(help="The task's Python file, or a capsule alone.")],
+    call: VerifyCall,
+    shell: VerifyShell,
     source: Annotated[
         Path | None, typer.Argument(help="A Python file that defines kernel(...) or ModelNew, or a folder with one.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-    trust_task: Annotated[
-        bool, typer.Option("--trust-task", help="Run a capsule's task, which has your rights: you trust its author.")
-    ] = False,
 ) -> int:
     """Verify that SOURCE is right, honest and fast for TASK. Exit 0 when verified, whatever its speed.
 
@@ -51,7 +47,7 @@ def verify(
     dsl = call.dsl
     options = verify_options(call, dsl).model_copy(update={"unsandboxed": call.unsandboxed})
     if source is None:
-        return _verify_capsule(task, options, json, trust_task)
+        return _verify_capsule(task, options, shell)
     if task.suffix == ".json":
         raise KernellabError(f"{task} is no task's Python file.", "A capsule brings its own source: name it alone.")
     candidate = with_constants(read_source(source, dsl, plain_dsl()), call.constants)
@@ -63,14 +59,14 @@ def verify(
     with Progress() as progress, Verifier() as verifier:
         verdict = verifier.verify(loaded, candidate, target, options=options, progress=progress)
     verdict = verdict.model_copy(update={"conditions": joined(verdict.conditions, weaknesses(weak))})
-    if json:
+    if shell.as_json:
         emit(verdict_dict(verdict, candidate))
     else:
         print(verdict_text(verdict))
     return 0 if verdict.passed else 1
 
 
-def _verify_capsule(path: Path, options: VerifyOptions, json: bool, trusted: bool) -> int:
+def _verify_capsule(path: Path, options: VerifyOptions, shell: VerifyShell) -> int:
     """Exit 0 when its kernel passes here as it did there."""
     from kernellab.export.capsule import again, is_capsule, read_capsule
     from kernellab.export.capsule import facts as capsule_facts
@@ -82,8 +78,8 @@ def _verify_capsule(path: Path, options: VerifyOptions, json: bool, trusted: boo
         )
     capsule = read_capsule(path)
     with Progress() as progress:
-        outcome = again(capsule, options, progress, trusted=trusted)
-    if json:
+        outcome = again(capsule, options, progress, trusted=shell.trust_task)
+    if shell.as_json:
         emit({**verdict_dict(outcome.verdict, capsule.source), "capsule": capsule_facts(outcome)})
     else:
         print(verdict_text(outcome.verdict))
@@ -92,13 +88,12 @@ def _verify_capsule(path: Path, options: VerifyOptions, json: bool, trusted: boo
     return 0 if outcome.passed else 1
 
 
-@with_requests
 def check(
     call: CheckCall,
+    shell: JsonOptions,
     paths: Annotated[
         list[Path] | None, typer.Argument(help="Files and folders to search; default: this folder.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Verify every kernel, capsule and exported module of a repository. Exit 1 when one is wrong or too slow.
 
@@ -127,7 +122,7 @@ def check(
         written(call.junit, junit(results))
     if call.summary is not None:
         written(call.summary, markdown(results))
-    if json:
+    if shell.as_json:
         emit(facts(results))
     else:
         print("\n".join(ci.failed_lines(results)) or f"{counted(checked(results), 'kernel')} checked, none failed")
@@ -142,12 +137,11 @@ def check(
     return 1 if any(r.state.fails for r in results) else 0
 
 
-@with_requests
 def rank(
     task: Annotated[Path, typer.Argument(help="The task's Python file.")],
     sources: Annotated[list[Path], typer.Argument(help="Files or folders that define kernel(...) or ModelNew.")],
     call: RankCall,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    shell: JsonOptions,
 ) -> int:
     """Rank SOURCES by speed on TASK, in about a second each. Exit 1 when none could be timed.
 
@@ -168,7 +162,7 @@ def rank(
             rankings.append((path, verifier.rank(loaded, source, detect_target(source.dsl), options=options)))
             say(f"{path}: {rankings[-1][1].text or rankings[-1][1].reason}")
     rankings.sort(key=_slowness)
-    if json:
+    if shell.as_json:
         emit({"verdict": None, "rankings": [_ranking_facts(path, r) for path, r in rankings]})
     else:
         print("\n".join(_place_line(place, path, r) for place, (path, r) in enumerate(rankings, 1)))

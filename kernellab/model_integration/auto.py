@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kernellab.session import Session
     from kernellab.session.kernel import BestKernel
 
+#: minutes for all rows, where a call says nothing; chosen, not measured
+USUAL_MINUTES = 30.0
 #: a row is tried where a kernel at the bound would save this share of the step
 _LEAST_GAIN = 0.01
 #: a kernel is installed when it is so many times as fast as its region by itself
@@ -123,7 +125,7 @@ def minutes_of(text: str) -> float:
 def go_down(
     profile: Profile,
     *,
-    minutes: float = 30.0,
+    minutes: float = USUAL_MINUTES,
     most: int | None = None,
     rows: Sequence[int | str] = (),
     tell: Callable[[Step], None] = lambda _: None,

@@ -65,6 +65,8 @@ class Option:
     several: bool = False
     #: may change while the job runs
     changeable: bool = False
+    #: the program's own use: no help lists it
+    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,9 @@ class Entry:
 
     @property
     def flag(self) -> str:
-        """``--max-turns``"""
-        return "--" + (self.option.flag or self.name).replace("_", "-")
+        """``--max-turns``; ``-k`` for a name of one letter."""
+        name = self.option.flag or self.name
+        return f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
 
     @property
     def negative(self) -> str:
@@ -109,11 +112,16 @@ class Entry:
         return f"{self.text[0].upper()}{self.text[1:]}."
 
     @property
+    def is_required(self) -> bool:
+        """Has it no default?"""
+        return self.default is PydanticUndefined
+
+    @property
     def default_text(self) -> str:
         """The default in words or as it is typed; "" where there is none to name."""
         if self.option.default:
             return self.option.default
-        if self.default is PydanticUndefined:
+        if self.is_required:
             return "required"
         nothing = self.default is None or self.default is False or self.default in ("", ()) or self.default == {}
         return "" if nothing else f"{self.default:g}" if isinstance(self.default, float) else str(self.default)

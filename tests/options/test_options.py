@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
+import ast
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any
 
 import pytest
 import typer
 from pydantic import BaseModel, Field
-from typer.models import OptionInfo
 
 from kernellab.cli import app
 from kernellab.errors import EvolveError, KernellabError, ModelError, SessionError
@@ -22,13 +22,14 @@ from kernellab.models import ModelSettings
 from kernellab.notebook.magics.config import KernelLab
 from kernellab.notebook.magics.table import parsers
 from kernellab.options import Option, Surface, build, entries
+from kernellab.options.commands import LabOptions
 from kernellab.options.design import DesignCall, DesignVerification, VerificationOptions, VerifyCall, tuning_limit
 from kernellab.options.search import CHANGEABLE, Knobs, SearchOptions
-from kernellab.options.suite import SuiteRequest
 from kernellab.session import DesignRequest, design
 from kernellab.session.config import defaults
 from tools.options_page import PAGE, page
 
+ROOT = Path(__file__).parents[2]
 TASK = "import torch\n\ndef reference(x):\n    return x * 2.0\n\ndef inputs():\n    return [torch.rand(64)]\n"
 
 #: what a contributor writes for a new criterion to stop, and how it is found in every front end
@@ -183,43 +184,53 @@ def test_the_policies_are_all_named_in_the_help() -> None:
     assert all(name in str(Knobs.model_fields["select"].description) for name in POLICIES)
 
 
-#: options that a command defines itself though a table has their name: what they say is of that command alone
-OF_THE_COMMAND = {
-    "lens": {"chip", "counters", "dsl", "level", "unsandboxed"}, "profile": {"dsl"}, "mcp": {"unsandboxed"},
-    "sketch check": {"dsl"}, "sketch cost": {"dsl"}, "sketch lower": {"dsl"}, "sketch lift": {"dsl"},
-    "sketch tune": {"dsl", "fresh"}, "docs import": {"dsl", "model"}, "memory search": {"dsl"},
-    "evolve-run night": {"dsl", "minutes"},
-    "evolve-run lab": {"elites", "islands", "migrate_every", "parallel", "rounds", "select"},
-}  # fmt: skip
+#: options that no request has, each with the reason
+OPTIONS_BY_TYPER = {"--version": "of the program, not of a command"}
 
 
-def test_a_command_defines_no_option_that_a_table_has() -> None:
-    tables = {name for model in (DesignCall, VerifyCall, SuiteRequest, Knobs) for name in names_of(model)}
-    own = {place: tables & typed for place, typed in typed_options().items() if tables & typed}
-    assert own == OF_THE_COMMAND
+def test_no_command_defines_an_option_by_itself() -> None:
+    """Every option of a command is a field of a request that the command takes."""
+    folder = ROOT / "kernellab" / "cli"
+    sources = [path for path in sorted(folder.rglob("*.py")) if path != folder / "parameters.py"]
+    assert [flag for path in sources for flag in options_by_typer(path)] == list(OPTIONS_BY_TYPER)
 
 
-def names_of(model: type[BaseModel]) -> set[str]:
-    return {entry.name for entry in entries(model)}
+def options_by_typer(path: Path) -> Iterator[str]:
+    """The words of each call of ``typer.Option`` in a module, which parameters.py alone makes for a command."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("Option", "OptionInfo"):
+            yield ", ".join(ast.literal_eval(one) for one in node.args)
 
 
-def typed_options() -> dict[str, set[str]]:
-    """Each command's options that no request has, by the command's words."""
-    found: dict[str, set[str]] = {}
+def test_every_command_has_the_options_of_its_requests() -> None:
+    flags = flags_by_command()
+    assert flags["evolve-run lab"] == {entry.flag for entry in entries(LabOptions)} | {"--help"}
+    assert flags["memory search"] >= {"-k", "--leave-out", "--store", "--json"}
 
-    def visit(app: typer.Typer, words: tuple[str, ...]) -> None:
-        for command in app.registered_commands:
-            function = command.callback
-            assert function is not None
-            hints = inspect.get_annotations(function, eval_str=True)
-            own = {name for name, hint in hints.items() if any(isinstance(one, OptionInfo) for one in get_args(hint))}
-            found[" ".join((*words, command.name or function.__name__.rstrip("_")))] = own
-        for group in app.registered_groups:
-            assert group.typer_instance is not None
-            visit(group.typer_instance, (*words, group.name or ""))
 
-    visit(app, ())
-    return found
+def test_a_default_of_the_lab_keeps_the_knobs_help_and_bounds() -> None:
+    knobs = {entry.name: entry for entry in entries(Knobs)}
+    for entry in entries(LabOptions):
+        if entry.name in knobs and entry.name != "select":
+            knob = knobs[entry.name]
+            assert (entry.help, entry.least, entry.most, entry.kind) == (knob.help, knob.least, knob.most, knob.kind)
+
+
+def flags_by_command() -> dict[str, set[str]]:
+    """The flags of every command, by the command's words."""
+    flags: dict[str, set[str]] = {}
+
+    def visit(command: Any, words: tuple[str, ...]) -> None:
+        children = getattr(command, "commands", {})
+        for name, child in children.items():
+            visit(child, (*words, name))
+        if not children:
+            flags[" ".join(words)] = {
+                flag for one in command.params if one.param_type_name == "option" for flag in one.opts
+            }
+
+    visit(typer.main.get_command(app), ())
+    return flags
 
 
 def test_the_reference_page_is_current() -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from teach_parts import ROOT
 
-from kernellab.cli.tools import grade
+from kernellab.cli.course import grade
+from kernellab.options.commands import GradeOptions
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.grading import _share
@@ -130,7 +131,7 @@ def _handed_in(folder: Path) -> Iterator[tuple[str, str, dict[str, bool]]]:
 def test_a_class_of_forty_has_its_points_and_no_trick_has_any(tmp_path: Path) -> None:
     handed_in = list(_handed_in(tmp_path / "in"))
     assert len(handed_in) == 40
-    assert grade(tmp_path / "in", csv=tmp_path / "marks.csv", board=tmp_path / "board.html") == 0
+    assert grade(tmp_path / "in", GradeOptions(csv=tmp_path / "marks.csv", board=tmp_path / "board.html")) == 0
     marks: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
     for row in csv.DictReader((tmp_path / "marks.csv").read_text(encoding="utf-8").splitlines()):
         marks[row["notebook"].partition("/")[0]][row["exercise"]] = row

@@ -12,7 +12,7 @@ from teach_parts import LESSONS, ROOT, exercises, tasks
 
 import kernellab
 from kernellab import lab
-from kernellab.cli.tools import copy_course, copy_tutorials
+from kernellab.cli.notebooks import copy_course, copy_tutorials
 from kernellab.errors import CourseError, NotRunnable
 from kernellab.teach.exercise import EXAM, course, solution
 from kernellab.teach.progress import text_hash

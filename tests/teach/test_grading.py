@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from teach_parts import ROOT
 
-from kernellab.cli import tools
-from kernellab.cli.tools import grade as cli_grade
-from kernellab.cli.tools import release
+from kernellab.cli import course as cli_course
+from kernellab.cli.course import grade as cli_grade
+from kernellab.cli.course import release
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import CourseError, JudgeBusy, KernellabError, VerifierError
+from kernellab.options.commands import GradeOptions, ReleaseOptions
 from kernellab.records import Source, Verdict
 from kernellab.task import Task
 from kernellab.teach import grading
@@ -297,7 +298,7 @@ def test_another_students_answer_to_the_exam_has_no_points(tmp_path: Path) -> No
 def test_a_lesson_is_released_alone_and_in_the_students_own_variant(tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_text("ada\nbob\n\n")
-    assert release("exam", tmp_path / "out", names, "a word") == 0
+    assert release("exam", tmp_path / "out", ReleaseOptions(students=names, secret="a word")) == 0
     found = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
     own = ["exam.ipynb", "exercises/exam.toml", "kernellab.toml"]
     assert found == [f"{name}/{file}" for name in ("ada", "bob") for file in own]
@@ -308,10 +309,10 @@ def test_a_lesson_is_released_alone_and_in_the_students_own_variant(tmp_path: Pa
         assert [e.task for e in theirs.exercise] == [
             e.task for e in course(ROOT, seed_of(name, "a word")).lesson("exam").exercise
         ]
-    assert release("memory", tmp_path / "one") == 0
+    assert release("memory", tmp_path / "one", ReleaseOptions()) == 0
     assert [p.name for p in (tmp_path / "one" / "exercises").iterdir()] == ["01_memory.toml"]
     with pytest.raises(KernellabError, match="need the names and a secret"):
-        release("exam", tmp_path / "out", None, "a word")
+        release("exam", tmp_path / "out", ReleaseOptions(secret="a word"))
     with pytest.raises(CourseError, match="no lesson"):
         lesson_file("99_none")
 
@@ -320,7 +321,7 @@ def test_a_lesson_is_released_alone_and_in_the_students_own_variant(tmp_path: Pa
 def test_a_class_with_a_name_that_is_no_folder_is_not_released(tmp_path: Path, name: str) -> None:
     (tmp_path / "names.txt").write_text(f"ada\n{name}\n")
     with pytest.raises(KernellabError, match="no name of a folder"):
-        release("exam", tmp_path / "out", tmp_path / "names.txt", "a word")
+        release("exam", tmp_path / "out", ReleaseOptions(students=tmp_path / "names.txt", secret="a word"))
     assert [path.name for path in tmp_path.iterdir()] == ["names.txt"]
 
 
@@ -332,9 +333,9 @@ def test_what_cannot_be_released_is_said_before_anything_is_written(
     (tmp_path / "exercises").mkdir()
     (tmp_path / "exercises" / "30_own.toml").write_text('title = "Own"\n')
     with pytest.raises(KernellabError, match="The lesson 30_own has no notebook here"):
-        release("own", tmp_path / "out")
+        release("own", tmp_path / "out", ReleaseOptions())
     with pytest.raises(KernellabError, match=r"The list of students none\.txt cannot be read"):
-        release("exam", tmp_path / "out", Path("none.txt"), "a word")
+        release("exam", tmp_path / "out", ReleaseOptions(students=Path("none.txt"), secret="a word"))
     assert not (tmp_path / "out").exists()
 
 
@@ -344,8 +345,8 @@ def test_a_variant_is_of_a_student_not_of_a_notebooks_name(tmp_path: Path) -> No
     path = notebook(tmp_path / "ada", "exam")
     for handed_in in (path, path.parent):
         with pytest.raises(KernellabError, match="lies in no student's folder"):
-            cli_grade(handed_in, secret="a word", students=names)
-    assert cli_grade(tmp_path, secret="a word", students=names) == 0
+            cli_grade(handed_in, GradeOptions(secret="a word", students=names))
+    assert cli_grade(tmp_path, GradeOptions(secret="a word", students=names)) == 0
 
 
 def test_a_name_that_is_not_on_the_list_is_said_and_the_others_go_on(tmp_path: Path) -> None:
@@ -353,12 +354,12 @@ def test_a_name_that_is_not_on_the_list_is_said_and_the_others_go_on(tmp_path: P
     for name in ("Bob", "bob"):
         (tmp_path / name).mkdir()
         notebook(tmp_path / name, "exam", "%%kernel_exercise exam-gram\n# nothing yet")
-    assert cli_grade(tmp_path, tmp_path / "marks.csv", secret="a word", students=names) == 1
+    assert cli_grade(tmp_path, GradeOptions(csv=tmp_path / "marks.csv", secret="a word", students=names)) == 1
     other, bob = csv.DictReader((tmp_path / "marks.csv").read_text(encoding="utf-8").splitlines())
     assert other["student"] == "Bob" and re.search("Bob is no name of .*Rename the folder", other["reason"])
     assert bob["exercise"] == "exam-gram"
     with pytest.raises(KernellabError, match="need the names and a secret"):
-        cli_grade(tmp_path, secret="a word")
+        cli_grade(tmp_path, GradeOptions(secret="a word"))
 
 
 def test_the_board_counts_verified_answers_alone() -> None:
@@ -423,7 +424,7 @@ def test_an_answer_that_cannot_be_judged_ends_no_one_elses_mark(
         return whole(text, *rest)
 
     monkeypatch.setattr(grading, "judge", lost)
-    assert cli_grade(tmp_path, csv=tmp_path / "marks.csv") == 1
+    assert cli_grade(tmp_path, GradeOptions(csv=tmp_path / "marks.csv")) == 1
     rows = list(csv.DictReader((tmp_path / "marks.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["notebook"] for row in rows] == ["a.ipynb", "b.ipynb", "c.ipynb"]
     assert ["not judged" in row["reason"] for row in rows] == [False, True, False]
@@ -439,9 +440,9 @@ def test_marks_are_kept_where_the_rest_of_a_class_is_not_reached(
         if line.startswith("c.ipynb"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(tools, "say", cut_off)
+    monkeypatch.setattr(cli_course, "say", cut_off)
     with pytest.raises(KeyboardInterrupt):
-        cli_grade(tmp_path, csv=tmp_path / "marks.csv")
+        cli_grade(tmp_path, GradeOptions(csv=tmp_path / "marks.csv"))
     rows = csv.DictReader((tmp_path / "marks.csv").read_text(encoding="utf-8").splitlines())
     assert [row["notebook"] for row in rows] == ["a.ipynb", "b.ipynb"]
 
@@ -461,7 +462,7 @@ def test_one_students_files_end_no_one_elses_marks(tmp_path: Path) -> None:
     notebook(folders["none"], "a", "# %%kernel_exercise two-inputs")
     (folders["link"] / "a.ipynb").symlink_to(folders["bom"] / "a.ipynb")
     os.mkfifo(folders["link"] / "b.ipynb")
-    assert cli_grade(tmp_path, csv=tmp_path / "marks.csv", board=tmp_path / "board.html") == 1
+    assert cli_grade(tmp_path, GradeOptions(csv=tmp_path / "marks.csv", board=tmp_path / "board.html")) == 1
     rows = list(csv.DictReader((tmp_path / "marks.csv").read_text(encoding="utf-8").splitlines()))
     why = {row["notebook"]: row["reason"].split(":")[0] for row in rows}
     assert why == {
@@ -568,9 +569,9 @@ def test_what_lies_among_the_graded_files_does_not_judge_them(
     monkeypatch.chdir(tmp_path / place)
     for graded in (tmp_path, Path(), Path("..") if place else Path()):
         with pytest.raises(CourseError, match=f"{held.split('/')[0]} lies among what is graded"):
-            cli_grade(graded)
+            cli_grade(graded, GradeOptions())
     monkeypatch.chdir(ROOT)
-    assert cli_grade(tmp_path, csv=tmp_path / "marks.csv") == 0, "from outside it is not read"
+    assert cli_grade(tmp_path, GradeOptions(csv=tmp_path / "marks.csv")) == 0, "from outside it is not read"
 
 
 def test_a_teachers_workspace_may_hold_what_is_graded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -578,7 +579,7 @@ def test_a_teachers_workspace_may_hold_what_is_graded(tmp_path: Path, monkeypatc
     (tmp_path / "handed-in" / "ada").mkdir(parents=True)
     notebook(tmp_path / "handed-in" / "ada", "a", "x = 1")
     monkeypatch.chdir(tmp_path)
-    assert cli_grade(Path("handed-in")) == 0
+    assert cli_grade(Path("handed-in"), GradeOptions()) == 0
     monkeypatch.chdir(tmp_path / "handed-in")
     assert cli_grade(Path()) == 0
 

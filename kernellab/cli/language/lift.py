@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernellab.cli.language.sketch import Json, Set, sketch_app
+from kernellab.cli.language.sketch import sketch_app
 from kernellab.cli.output import emit, say, write_kernel
+from kernellab.cli.parameters import command
 from kernellab.lowering.embedded_sketch import carried
-from kernellab.options.entry import numbers
+from kernellab.options.commands import LiftOptions
 from kernellab.records import GateState
 from kernellab.task import Task, load_task
 
@@ -18,15 +19,10 @@ if TYPE_CHECKING:
     from kernellab.records import GateResult, Source
 
 
-@sketch_app.command("lift")
+@command(sketch_app, "lift")
 def lift(
     source: Annotated[Path, typer.Argument(help="The kernel: a file, or a folder with its files.")],
-    task: Annotated[Path, typer.Option("--task", help="The task's Python file.")],
-    dsl: Annotated[str | None, typer.Option(help="DSL of the source; default: detected.")] = None,
-    to: Annotated[str | None, typer.Option(help="Lower the sketch to this DSL: triton, cpp or cuda_c.")] = None,
-    set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for the sketch and the files in the other DSL.")] = None,
-    json: Json = False,
+    options: LiftOptions,
 ) -> int:
     """Lift the sketch of a kernel that a lowering wrote, and gate it. Exit 1 when the gate finds it wrong.
 
@@ -37,16 +33,16 @@ def lift(
     from kernellab.lowering.lift.retarget import move
     from kernellab.sketch.gate import gate
 
-    loaded, values = load_task(task), dict(numbers(set_ or []))
-    kernel = read_source(source, dsl)
+    loaded, values = load_task(options.task), dict(options.constexprs)
+    kernel = read_source(source, options.dsl)
     text, gated = lifted(kernel, loaded, values)
     files = {}
-    if to is not None:
-        text, moved = move(text, loaded, detect_target(to), values)
+    if options.to is not None:
+        text, moved = move(text, loaded, detect_target(options.to), values)
         files, gated = moved.files, gate(text, loaded, constexpr=values)
-    if out is not None:
-        write_kernel(out, loaded.name, text, files)
-    if json:
+    if options.out is not None:
+        write_kernel(options.out, loaded.name, text, files)
+    if options.as_json:
         emit(
             {"sketch": text, "matches": gated.state is GateState.RIGHT, "files": files, **gated.model_dump(mode="json")}
         )

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.output import emit, read_text, say, write_kernel
+from kernellab.cli.parameters import command
 from kernellab.errors import KernellabError, SketchError, TargetError
-from kernellab.options.entry import numbers
+from kernellab.options.commands import (
+    JsonOptions,
+    SketchCheckOptions,
+    SketchCostOptions,
+    SketchLowerOptions,
+    SketchRunOptions,
+)
 from kernellab.records import Diagnostic, GateState
 from kernellab.sketch.program.bind import bind, check_constexprs
 from kernellab.task import load_task
@@ -21,60 +28,55 @@ if TYPE_CHECKING:
 sketch_app = typer.Typer(help="The sketch language's services.", no_args_is_help=True, rich_markup_mode=None)
 
 File = Annotated[Path, typer.Argument(help="The sketch.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of a constexpr; repeatable.")]
-Size = Annotated[list[str] | None, typer.Option("--size", help="NAME=VALUE of a symbol; repeatable.")]
-TaskFile = Annotated[Path | None, typer.Option("--task", help="The task's Python file.")]
-Dsl = Annotated[str | None, typer.Option(help="triton, cpp, cuda_c; default: triton with a GPU, else cpp.")]
 
 
-@sketch_app.command("check")
-def check(file: File, set_: Set = None, dsl: Dsl = None, json: Json = False) -> int:
+@command(sketch_app, "check")
+def check(file: File, options: SketchCheckOptions) -> int:
     """List its errors and warnings. Exit 1 on errors, 0 on warnings."""
     from kernellab.sketch.check import check as check_sketch
 
     text = read_text(file, "sketch")
     chip = None
-    if dsl is not None:
+    if options.dsl is not None:
         from kernellab.dsls.machine import detect_target
 
-        chip = detect_target(dsl).chip
-    checked = check_sketch(text, chip=chip, constexpr=numbers(set_ or []))
+        chip = detect_target(options.dsl).chip
+    checked = check_sketch(text, chip=chip, constexpr=options.constexprs)
     if checked.program is not None:
-        _known(checked.program, numbers(set_ or []))
-    _tell(file, checked.diagnostics, json)
-    if not json and not checked.diagnostics:
+        _known(checked.program, options.constexprs)
+    _tell(file, checked.diagnostics, options.as_json)
+    if not options.as_json and not checked.diagnostics:
         say(f"{file}: no findings")
     return 0 if checked.ok else 1
 
 
-@sketch_app.command("print")
-def print_(file: File, json: Json = False) -> int:
+@command(sketch_app, "print")
+def print_(file: File, options: JsonOptions) -> int:
     """Print it in its canonical form."""
     from kernellab.sketch.syntax.printer import format as format_sketch
 
     try:
         text = format_sketch(read_text(file, "sketch"))
     except SketchError as error:
-        return _refused(file, error, json)
-    if json:
+        return _refused(file, error, options.as_json)
+    if options.as_json:
         emit({"text": text})
     else:
         print(text, end="" if text.endswith("\n") else "\n")
     return 0
 
 
-@sketch_app.command("run")
-def run(file: File, task: TaskFile = None, set_: Set = None, json: Json = False) -> int:
+@command(sketch_app, "run")
+def run(file: File, options: SketchRunOptions) -> int:
     """Run it on small edge shapes against the task's reference. Exit 1 when it does not match."""
     from kernellab.sketch.gate import gate
 
     text = read_text(file, "sketch")
-    if task is None:
+    if options.task is None:
         raise KernellabError("A sketch is run against a task's reference.", "Give it with --task FILE.")
-    result = gate(text, load_task(task), constexpr=numbers(set_ or []))
+    result = gate(text, load_task(options.task), constexpr=options.constexprs)
     matches = result.state is GateState.RIGHT
-    if json:
+    if options.as_json:
         emit({"matches": matches, **result.model_dump(mode="json")})
     else:
         _tell(file, result.diagnostics, False)
@@ -82,24 +84,22 @@ def run(file: File, task: TaskFile = None, set_: Set = None, json: Json = False)
     return 0 if matches else 1
 
 
-@sketch_app.command("cost")
-def cost(
-    file: File, task: TaskFile = None, dsl: Dsl = None, set_: Set = None, size: Size = None, json: Json = False
-) -> int:
+@command(sketch_app, "cost")
+def cost(file: File, options: SketchCostOptions) -> int:
     """Count operations and bytes, and estimate the time on this chip."""
     from dataclasses import asdict
 
     from kernellab.dsls.machine import detect_target
     from kernellab.sketch.cost import cost as cost_of
 
-    values, sizes = numbers(set_ or []), {name: int(value) for name, value in numbers(size or [], "--size").items()}
-    target = detect_target(dsl)
-    program = read_program(file, json)
+    values, sizes = options.constexprs, {name: int(value) for name, value in options.sizes.items()}
+    target = detect_target(options.dsl)
+    program = read_program(file, options.as_json)
     if isinstance(program, int):
         return program
     _known(program, values, sizes)
-    if task is not None:
-        loaded = load_task(task)
+    if options.task is not None:
+        loaded = load_task(options.task)
         binding = bind(program, loaded, values, target)
         values = dict(binding.constexpr)
         arguments = loaded.module().sample(loaded.module().default_sizes() | sizes)
@@ -112,7 +112,7 @@ def cost(
     if missing:
         raise KernellabError(f"The size of {', '.join(missing)} is not known.", "Give --size NAME=VALUE, or --task.")
     estimate = cost_of(program, sizes, values, target.chip)
-    if json:
+    if options.as_json:
         facts = _plain(asdict(estimate))
         emit({**facts, "bytes": facts.get("bytes_unique"), "sizes": sizes, "chip": target.chip.name})
     else:
@@ -120,38 +120,31 @@ def cost(
     return 0
 
 
-@sketch_app.command("lower")
-def lower(
-    file: File,
-    task: TaskFile = None,
-    dsl: Dsl = None,
-    set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for the sketch and the source.")] = None,
-    json: Json = False,
-) -> int:
+@command(sketch_app, "lower")
+def lower(file: File, options: SketchLowerOptions) -> int:
     """Write it as code in a DSL."""
     from kernellab.dsls.machine import INTERPRETED_FOR, detect_target, named_chip
     from kernellab.lowering import lower as lower_program
     from kernellab.target import Backend, Target
 
     try:
-        target = detect_target(dsl)
+        target = detect_target(options.dsl)
     except TargetError:
-        if dsl != "cuda_c":
+        if options.dsl != "cuda_c":
             raise
         # written here, run where there is a GPU: Triton's interpreter has its like, CUDA-C has not
-        target = Target(dsl, Backend.CUDA, named_chip(INTERPRETED_FOR))
-    program = read_program(file, json)
+        target = Target(options.dsl, Backend.CUDA, named_chip(INTERPRETED_FOR))
+    program = read_program(file, options.as_json)
     if isinstance(program, int):
         return program
-    _known(program, numbers(set_ or []))
-    loaded = load_task(task) if task is not None else None
-    source = lower_program(program, bind(program, loaded, numbers(set_ or []), target), target)
-    if out is not None:
-        write_kernel(out, loaded.name if loaded is not None else file.stem, program.text, source.files)
-    if json:
+    _known(program, options.constexprs)
+    loaded = load_task(options.task) if options.task is not None else None
+    source = lower_program(program, bind(program, loaded, options.constexprs, target), target)
+    if options.out is not None:
+        write_kernel(options.out, loaded.name if loaded is not None else file.stem, program.text, source.files)
+    if options.as_json:
         emit({"dsl": source.dsl, "entry_file": source.entry_file, "files": source.files})
-    elif out is None:
+    elif options.out is None:
         for name, text in source.files.items():
             say(f"== {name}")
             print(text)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from kernellab.cli.language.sketch import Dsl, File, Json, Set, read_program, sketch_app
+from kernellab.cli.language.sketch import File, read_program, sketch_app
 from kernellab.cli.output import emit, read_text, say, write_kernel
+from kernellab.cli.parameters import command
 from kernellab.errors import KernellabError, TargetError
-from kernellab.options.entry import numbers
+from kernellab.options.commands import TuneOptions
 from kernellab.target import Backend
 from kernellab.task import load_task
 
@@ -19,17 +17,8 @@ if TYPE_CHECKING:
     from kernellab.tuning.space import Value
 
 
-@sketch_app.command("tune")
-def tune(
-    file: File,
-    task: Annotated[Path, typer.Option("--task", help="The task's Python file.")],
-    dsl: Dsl = None,
-    set_: Set = None,
-    trials: Annotated[int, typer.Option(min=1, help="Measure at most this many points.")] = 16,
-    fresh: Annotated[bool, typer.Option(help="Measure again instead of using an earlier search's results.")] = False,
-    out: Annotated[Path | None, typer.Option(help="A folder for the tuned sketch and its source.")] = None,
-    json: Json = False,
-) -> int:
+@command(sketch_app, "tune")
+def tune(file: File, options: TuneOptions) -> int:
     """Find the tunables' fastest values by measuring; the cost model says where to look first. Exit 1 when nothing ran.
 
     A ranking is not a verdict: verify the kernel that is written.
@@ -40,31 +29,31 @@ def tune(
     from kernellab.tuning.space import Space
     from kernellab.verifier import Verifier
 
-    program = read_program(file, json)
+    program = read_program(file, options.as_json)
     if isinstance(program, int):
         return program
     if not program.tunables:
         remedy = "Give a constexpr a set to choose from: BLOCK = 256 in {64, 256, 1024}."
         raise KernellabError("The sketch has no tunables.", remedy)
-    text, loaded, target = read_text(file, "sketch"), load_task(task), detect_target(dsl)
+    text, loaded, target = read_text(file, "sketch"), load_task(options.task), detect_target(options.dsl)
     if target.backend is Backend.INTERPRETER:
         raise TargetError("Speed cannot be measured in Triton's interpreter.", "Tune on a GPU, or with --dsl cpp.")
-    fixed: dict[str, Value] = dict(numbers(set_ or []))
+    fixed: dict[str, Value] = dict(options.constexprs)
     sizes = {a.name: a.shape for a in loaded.args} | dict(loaded.module().default_sizes())
     name = cache.key([text], target, sizes, fixed)
     with Verifier() as verifier:
         measure = WorkerMeasure(verifier, loaded, target, fixed)
-        tuned = None if fresh else cache.read(name, trials)
+        tuned = None if options.fresh else cache.read(name, options.trials)
         if tuned is None:
-            tuned = search([text], Space(loaded, target, fixed), measure, trials)
-            cache.write(name, trials, tuned)
+            tuned = search([text], Space(loaded, target, fixed), measure, options.trials)
+            cache.write(name, options.trials, tuned)
         say(tuned.words())
         if tuned.best is None:
             reason = next((m.reason for m in tuned.measured if m.reason), "no reason given")
             raise KernellabError(f"Nothing could be measured: {reason}", "Verify it first.")
-        if out is not None:
-            write_kernel(out, loaded.name, tuned.best.sketch, measure.source(tuned.best).files)
-    if json:
+        if options.out is not None:
+            write_kernel(options.out, loaded.name, tuned.best.sketch, measure.source(tuned.best).files)
+    if options.as_json:
         emit(_facts(tuned))
     else:
         print(" ".join(f"--set {name}={value}" for name, value in tuned.best.values))
