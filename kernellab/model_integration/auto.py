@@ -15,7 +15,8 @@ from kernellab.model_integration.gradient.pair import Pair
 from kernellab.model_integration.measure import join
 from kernellab.model_integration.ranked import Profile, Row
 from kernellab.model_integration.regions import is_product
-from kernellab.model_integration.swap.install import Swap, compared_in_place, install, installed, uninstall
+from kernellab.model_integration.swap.install import compared_in_place, install, installed, uninstall
+from kernellab.model_integration.swap.swaps import Swap
 from kernellab.task import load_task
 
 if TYPE_CHECKING:
@@ -170,9 +171,13 @@ def _tried(profile: Profile, row: Row, seconds: float, options: dict[str, Any], 
         session_id = session.id if session is not None else ""
         if swap is None:
             return Step(row, outcome, took, factor, reason=reason, session=session_id)
-        place = swap.place.factor if swap.place else None
-        gained = (swap.step.low, swap.step.high) if swap.step else None
-        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason, place, gained, session_id)
+        in_place, previous = swap.gain.in_place, swap.against_previous
+        return Step(
+            row, outcome, took, swap.gain.speedup_alone, swap.predicted, swap.measured, reason,
+            place=in_place.factor if in_place else None,
+            gained=(previous.low, previous.high) if previous else None,
+            session=session_id,
+        )  # fmt: skip
 
     try:
         session = profile.open(row, **options)
@@ -192,8 +197,9 @@ def _tried(profile: Profile, row: Row, seconds: float, options: dict[str, Any], 
         return step(Outcome.REFUSED, error.message)
     if faster(swap):
         return step(Outcome.KEPT, swap=swap)
-    assert swap.step is not None
-    reason = f"the model is not faster with it: {swap.step.speedup:.3f}x ({swap.step.low:.3f} to {swap.step.high:.3f})"
+    previous = swap.against_previous
+    assert previous is not None
+    reason = f"the model is not faster with it: {previous.speedup:.3f}x ({previous.low:.3f} to {previous.high:.3f})"
     if named:
         return step(Outcome.KEPT, f"it was asked for by name; {reason}", swap=swap)
     uninstall(profile, row)
@@ -203,9 +209,10 @@ def _tried(profile: Profile, row: Row, seconds: float, options: dict[str, Any], 
 def faster(swap: Swap) -> bool:
     """Is the model certainly faster with this kernel than it was with those before it? The step's own interval says so,
     or its median does where the kernel is certainly faster in its places, which shows smaller differences."""
-    if swap.step is None or swap.step.low > 1:
+    step, in_place = swap.against_previous, swap.gain.in_place
+    if step is None or step.low > 1:
         return True
-    return swap.step.speedup > 1 and swap.place is not None and swap.place.low > 0
+    return step.speedup > 1 and in_place is not None and in_place.low > 0
 
 
 def _better(profile: Profile, row: Row, best: BestKernel, pair: Pair | None) -> BestKernel | Pair:

@@ -142,7 +142,7 @@ def test_a_bound_that_is_not_known_is_not_zero(gpt) -> None:
 def test_a_kernel_takes_the_places_of_its_row_and_leaves_them(gpt) -> None:
     before, names = outputs(gpt), list(gpt.workload.model.state_dict())
     swap = install(gpt.workload.model, activation(gpt), gelu, measure=False)
-    assert swap.factor > 0 and "forward" in gpt.workload.model.__dict__
+    assert swap.gain.speedup_alone > 0 and "forward" in gpt.workload.model.__dict__
     assert torch.allclose(outputs(gpt), before, atol=1e-4)
     assert list(gpt.workload.model.state_dict()) == names
     with pytest.warns(UserWarning, match="called otherwise"), torch.no_grad():
@@ -201,14 +201,16 @@ def test_what_a_kernel_saves_is_timed_in_the_models_own_step(gpt, quick) -> None
 
     row = activation(gpt)
     swap = install(gpt, row, late)
-    assert swap.place is not None and swap.time is not None and swap.step is swap.time
+    assert swap.gain.in_place is not None and swap.against_previous is swap.against_original is not None
     # both sides meet the same load: what stands between them is the planted wait, once a place
-    assert swap.place.kernel_ms - swap.place.region_ms > len(row.places) * 1.5
-    assert swap.place.high < 0 and swap.predicted < 1 and swap.time.high < 1 and not faster(swap)
+    assert swap.gain.in_place.kernel_ms - swap.gain.in_place.region_ms > len(row.places) * 1.5
+    assert swap.gain.in_place.high < 0 and swap.predicted < 1 and swap.against_original.high < 1 and not faster(swap)
     product = next(r for r in gpt.rows if r.words == "linear")
     other = install(gpt, product, torch.nn.functional.linear)
-    assert other.step is not None and other.time is not None
-    assert other.step.before_ms > other.time.before_ms, "the step's own is beside the model with the first kernel"
+    assert other.against_previous is not None and other.against_original is not None
+    assert other.against_previous.before_ms > other.against_original.before_ms, (
+        "the step's own is beside the model with the first kernel"
+    )
     assert uninstall(gpt) == 2
 
 
@@ -264,9 +266,9 @@ def test_a_training_step_has_its_backward_joined_and_its_gradients_checked(quick
             )
 
     swap = install(found, chain, kernel, backward=backward)
-    assert swap.row is chain and swap.place is not None
+    assert swap.row is chain and swap.gain.in_place is not None
     # a call cannot take less time than it sleeps, and the whole step is a hundredth of that
-    assert swap.place.kernel_ms >= 1e3 * SLEPT > swap.place.region_ms
+    assert swap.gain.in_place.kernel_ms >= 1e3 * SLEPT > swap.gain.in_place.region_ms
     assert swap.predicted < 1 and not faster(swap)
     uninstall(found)
 

@@ -12,8 +12,9 @@ import linecache
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from graphlib import TopologicalSorter
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node
@@ -25,10 +26,17 @@ from kernellab.model_integration.unit import Unit, nodes_in
 _NUMBER = itertools.count(1)
 
 
-def build(unit: Unit, swaps: Sequence[tuple[Region, Callable[..., Any]]]) -> Callable[..., Any]:
-    """``forward(module, *flattened inputs)`` of ``unit`` with each region's callable in its place; it gives the
-    outputs in the graph's own nest."""
-    region_of: dict[Node, int] = {op.node: i for i, (region, _) in enumerate(swaps) for op in region.ops}
+class PlacedCall(NamedTuple):
+    """A region, and what is called in its place: a function of its inputs that gives its outputs as a tuple."""
+
+    region: Region
+    function: Callable[..., Any]
+
+
+def build(unit: Unit, calls: Sequence[PlacedCall]) -> Callable[..., Any]:
+    """``forward(module, *flattened inputs)`` of ``unit`` with each call in its region's place; it gives the outputs in
+    the graph's own nest."""
+    call_of: dict[Node, int] = {op.node: i for i, call in enumerate(calls) for op in call.region.ops}
     graph = torch.fx.Graph()
     built: dict[Node, Any] = {node: graph.placeholder(node.name) for node in unit.inputs}
     for node, path in unit.state.items():
@@ -36,9 +44,9 @@ def build(unit: Unit, swaps: Sequence[tuple[Region, Callable[..., Any]]]) -> Cal
             built[node] = graph.get_attr(path)
     for node, value in unit.constants.items():
         built[node] = graph.call_function(_held(value))
-    for step in _ordered(unit, swaps, region_of):
+    for step in _ordered(unit, call_of):
         if isinstance(step, int):
-            region, function = swaps[step]
+            region, function = calls[step]
             call = graph.call_function(function, tuple(built[n] for n in region.inputs))
             for i, output in enumerate(region.outputs):
                 built[output] = graph.call_function(_item(i), (call,))
@@ -64,24 +72,25 @@ def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
     module = unit.module
     args, kwargs = unit.call
     guards = [_guard(leaf) for leaf in tree_leaves((tuple(args), dict(kwargs)))]
-    plain = not kwargs and all(isinstance(a, torch.Tensor) for a in args)
+    is_flat = not kwargs and all(isinstance(a, torch.Tensor) for a in args)
     outputs_spec, form, training = unit.out_spec, unit.form, module.training
     single = len(unit.outputs) == 1 and outputs_spec.is_leaf()
-    own = type(module).forward
-    warned: list[bool] = []
+    own_forward = type(module).forward
+    has_warned = False
 
     def forward(module: Any, *values: Any, **named: Any) -> Any:
-        leaves = list(values) if plain and not named else tree_leaves((values, named))
+        nonlocal has_warned
+        leaves = list(values) if is_flat and not named else tree_leaves((values, named))
         fits = module.training == training and len(leaves) == len(guards)
         if not fits or [_guard(leaf) for leaf in leaves] != guards:
-            if not warned and not torch.compiler.is_compiling():
-                warned.append(True)
+            if not has_warned and not torch.compiler.is_compiling():
+                has_warned = True
                 warnings.warn(
                     f"{type(module).__name__} was called otherwise than its kernels were made for (shape, dtype, "
                     "layout, device or mode): its own forward runs. Profile such a call to have kernels for it.",
                     stacklevel=3,
                 )
-            return own(module, *values, **named)
+            return own_forward(module, *values, **named)
         outputs = rewritten(module, *leaves)
         if form is not None:
             return form.made(iter(outputs))
@@ -136,38 +145,32 @@ def _item(i: int) -> Callable[[Any], Any]:
     return item
 
 
-def _ordered(unit: Unit, swaps: Sequence[Any], region_of: dict[Node, int]) -> list[Any]:
-    """Nodes and regions (by number) so that each comes behind what it needs, else in the order of the call."""
-    keys: dict[Any, int] = {}
+def _ordered(unit: Unit, call_of: Mapping[Node, int]) -> list[Node | int]:
+    """Nodes, and calls by their number, so that each comes after what it needs, else in the order of the unit."""
+    position: dict[Node | int, int] = {}
     for op in unit.ops:
-        # a region as late as it may be: what it needs may be computed between its operations
-        keys[region_of.get(op.node, op.node)] = op.index
-    needs: dict[Any, set[Any]] = {step: set() for step in keys}
+        # a call as late as it may be: what it needs may be computed between its region's operations
+        position[call_of.get(op.node, op.node)] = op.index
+    needs: dict[Node | int, set[Node | int]] = {step: set() for step in position}
     for op in unit.ops:
-        own = region_of.get(op.node, op.node)
+        step = call_of.get(op.node, op.node)
         for source in nodes_in((op.node.args, op.node.kwargs)):
-            other = region_of.get(source, source)
-            if other != own and other in keys:
-                needs[own].add(other)
-    behind: dict[Any, list[Any]] = {step: [] for step in keys}
-    for step, sources in needs.items():
-        for source in sources:
-            behind[source].append(step)
-    waiting = {step: len(sources) for step, sources in needs.items()}
-    ready = [(keys[step], step) for step, count in waiting.items() if not count]
-    heap = [(key, i, step) for i, (key, step) in enumerate(ready)]
-    heapq.heapify(heap)
-    count = len(heap)
-    ordered: list[Any] = []
-    while heap:
-        _, _, step = heapq.heappop(heap)
+            needed = call_of.get(source, source)
+            if needed != step and needed in position:
+                needs[step].add(needed)
+    sorter = TopologicalSorter(needs)
+    sorter.prepare()
+    # of the steps that nothing waits for, the first in the unit's order
+    ready = [(position[step], step) for step in sorter.get_ready()]
+    heapq.heapify(ready)
+    ordered: list[Node | int] = []
+    while ready:
+        _, step = heapq.heappop(ready)
         ordered.append(step)
-        for after in behind[step]:
-            waiting[after] -= 1
-            if not waiting[after]:
-                heapq.heappush(heap, (keys[after], count, after))
-                count += 1
+        sorter.done(step)
+        for freed in sorter.get_ready():
+            heapq.heappush(ready, (position[freed], freed))
     return ordered
 
 
-__all__ = ["build", "calling", "guarded", "swapped"]
+__all__ = ["PlacedCall", "build", "calling", "guarded", "swapped"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,22 +19,22 @@ from torch import Tensor
 from kernellab.model_integration.regions import Region
 from kernellab.model_integration.task_text import reference_text
 
-_LIBRARY: list[Any] = []
 _NAMESPACE = "kernellab_swap"
 
 
 @dataclass(frozen=True)
-class Stand:
-    """What stands in a region's place: ``function(*inputs)`` gives its outputs as a tuple; ``reference`` does as the
+class Replacement:
+    """What takes the place of ``region``: ``function(*inputs)`` gives its outputs as a tuple; ``reference`` does as the
     model did. ``backward(gradients, inputs)`` gives the inputs' gradients, None where it is the reference's."""
 
+    region: Region
     function: Callable[..., tuple[Tensor, ...]]
     reference: Callable[..., tuple[Tensor, ...]]
     label: str
     backward: Callable[..., Sequence[Tensor | None]] | None = None
 
 
-def stand_of(region: Region, kernel: Callable[..., Any], label: str, backward: Any = None) -> Stand:
+def replacement_of(region: Region, kernel: Callable[..., Any], label: str, backward: Any = None) -> Replacement:
     """``kernel`` in the place of ``region``; it gives one tensor, or a tuple in the order of the region's outputs."""
     reference = compiled_reference(region)
 
@@ -41,7 +42,7 @@ def stand_of(region: Region, kernel: Callable[..., Any], label: str, backward: A
         outputs = kernel(*args)
         return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
-    return Stand(function, reference, label, backward)
+    return Replacement(region, function, reference, label, backward)
 
 
 def compiled_reference(region: Region) -> Callable[..., tuple[Tensor, ...]]:
@@ -58,11 +59,11 @@ def compiled_reference(region: Region) -> Callable[..., tuple[Tensor, ...]]:
     return reference
 
 
-def callable_of(stand: Stand, inputs: int, outputs: int) -> Callable[..., tuple[Tensor, ...]]:
-    """``stand`` as a function that works eagerly, under autograd and inside torch.compile."""
-    op = _registered(stand, inputs, outputs)
-    single = outputs == 1
-    eager = eagerly(stand)
+def callable_of(replacement: Replacement) -> Callable[..., tuple[Tensor, ...]]:
+    """``replacement`` as a function that works eagerly, under autograd and inside torch.compile."""
+    op = _registered(replacement)
+    single = len(replacement.region.outputs) == 1
+    eager = eagerly(replacement)
 
     def call(*args: Tensor) -> tuple[Tensor, ...]:
         if torch.compiler.is_compiling():
@@ -73,10 +74,10 @@ def callable_of(stand: Stand, inputs: int, outputs: int) -> Callable[..., tuple[
     return call
 
 
-def eagerly(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
-    """``stand`` as a function that works eagerly and under autograd."""
-    function = stand.function
-    trained = _trained(stand)
+def eagerly(replacement: Replacement) -> Callable[..., tuple[Tensor, ...]]:
+    """``replacement`` as a function that works eagerly and under autograd."""
+    function = replacement.function
+    trained = _trained(replacement)
 
     def call(*args: Tensor) -> tuple[Tensor, ...]:
         if torch.is_grad_enabled() and any(a.requires_grad for a in args):
@@ -86,13 +87,15 @@ def eagerly(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
     return call
 
 
-def gradients(stand: Stand, args: Sequence[Tensor], grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+def gradients(
+    replacement: Replacement, args: Sequence[Tensor], grads: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
     """The gradients of the inputs ``args`` for those of the outputs, in order; None where there is none."""
-    if stand.backward is not None:
-        return tuple(stand.backward(grads, args))
+    if replacement.backward is not None:
+        return tuple(replacement.backward(grads, args))
     with torch.enable_grad():
         leaves = [a.detach().requires_grad_(a.is_floating_point() or a.is_complex()) for a in args]
-        outputs = stand.reference(*leaves)
+        outputs = replacement.reference(*leaves)
     return through(outputs, leaves, grads)
 
 
@@ -108,16 +111,16 @@ def through(
     return tuple(next(computed) if leaf.requires_grad else None for leaf in leaves)
 
 
-def _trained(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
+def _trained(replacement: Replacement) -> Callable[..., tuple[Tensor, ...]]:
     class Swapped(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Tensor) -> tuple[Tensor, ...]:
             ctx.save_for_backward(*args)
-            return stand.function(*args)
+            return replacement.function(*args)
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> Any:
-            return gradients(stand, ctx.saved_tensors, grads)
+            return gradients(replacement, ctx.saved_tensors, grads)
 
     def trained(*args: Tensor) -> tuple[Tensor, ...]:
         outputs: tuple[Tensor, ...] = Swapped.apply(*args)  # type: ignore[no-untyped-call]
@@ -126,33 +129,39 @@ def _trained(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
     return trained
 
 
-def _registered(stand: Stand, inputs: int, outputs: int) -> Callable[..., Any]:
-    """An operator of torch's registry that calls the kernel."""
-    if not _LIBRARY:
-        _LIBRARY.append(torch.library.Library(_NAMESPACE, "FRAGMENT"))  # type: ignore[no-untyped-call]
-    word = "".join(c if c.isalnum() else "_" for c in stand.label)[:40]
-    name = f"{word}_{hashlib.sha256(f'{id(stand)}:{stand.label}'.encode()).hexdigest()[:12]}"
-    returns = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
-    _LIBRARY[0].define(f"{name}({', '.join(f'Tensor x{i}' for i in range(inputs))}) -> {returns}")
-    whole = f"{_NAMESPACE}::{name}"
-    single = outputs == 1
+@lru_cache(maxsize=1)
+def _library() -> Any:
+    """The operators' registry; what is registered lives as long as this object."""
+    return torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 
-    def one(function: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
+
+def _registered(replacement: Replacement) -> Callable[..., Any]:
+    """An operator of torch's registry that calls the kernel."""
+    library, region = _library(), replacement.region
+    readable = "".join(c if c.isalnum() else "_" for c in replacement.label)[:40]
+    name = f"{readable}_{hashlib.sha256(f'{id(replacement)}:{replacement.label}'.encode()).hexdigest()[:12]}"
+    single = len(region.outputs) == 1
+    arguments = ", ".join(f"Tensor x{i}" for i in range(len(region.inputs)))
+    returns = "Tensor" if single else f"({', '.join('Tensor' for _ in region.outputs)})"
+    library.define(f"{name}({arguments}) -> {returns}")
+    qualified_name = f"{_NAMESPACE}::{name}"
+
+    def as_declared(function: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
         return lambda *args: function(*args)[0] if single else function(*args)
 
     for key in ("CPU", "CUDA"):
-        _LIBRARY[0].impl(name, one(stand.function), key)
-    torch.library.register_fake(whole, one(stand.reference), lib=_LIBRARY[0])
+        library.impl(name, as_declared(replacement.function), key)
+    torch.library.register_fake(qualified_name, as_declared(replacement.reference), lib=library)
 
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        return gradients(stand, ctx.saved_tensors, grads)
+        return gradients(replacement, ctx.saved_tensors, grads)
 
     def setup(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
         ctx.save_for_backward(*inputs)
 
-    torch.library.register_autograd(whole, backward, setup_context=setup, lib=_LIBRARY[0])
+    torch.library.register_autograd(qualified_name, backward, setup_context=setup, lib=library)
     op: Callable[..., Any] = getattr(getattr(torch.ops, _NAMESPACE), name).default
     return op
 
 
-__all__ = ["Stand", "callable_of", "compiled_reference", "eagerly", "gradients", "stand_of", "through"]
+__all__ = ["Replacement", "callable_of", "compiled_reference", "eagerly", "gradients", "replacement_of", "through"]

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map_only
 from kernellab.model_integration.measure import kept_state, used_gpus
 from kernellab.model_integration.ranked import Row
 from kernellab.model_integration.sources import Call, Workload, tensors_in
-from kernellab.model_integration.swap.call import Stand
+from kernellab.model_integration.swap.call import Replacement
 from kernellab.model_integration.values import inputs_of
 from kernellab.verifier.protocol.rules import ERROR
 
@@ -46,7 +46,7 @@ class Expected:
     exact: dict[str, Tensor] | None
 
 
-def misfit(workload: Workload, row: Row, stand: Stand) -> str:
+def misfit(workload: Workload, row: Row, replacement: Replacement) -> str:
     """How the kernel's results differ in number, shape or dtype from the region's, or which input it writes into, ""
     where there is nothing."""
     region = row.places[0]
@@ -56,9 +56,9 @@ def misfit(workload: Workload, row: Row, stand: Stand) -> str:
         for node, value in zip(region.inputs, inputs_of(workload, region), strict=True)
     ]
     with torch.no_grad():
-        want = stand.reference(*values)
+        want = replacement.reference(*values)
         before = [_version(value) for value in values]
-        outputs = stand.function(*values)
+        outputs = replacement.function(*values)
     for i, (value, version) in enumerate(zip(values, before, strict=True)):
         if _version(value) != version:
             return f"it writes into its input {i}"

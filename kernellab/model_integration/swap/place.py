@@ -11,23 +11,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from kernellab.model_integration.measure import kept_state, run_step
-from kernellab.model_integration.regions import Region
 from kernellab.model_integration.sources import Workload
-from kernellab.model_integration.swap.build import build, calling, guarded
-from kernellab.model_integration.swap.call import Stand, eagerly, through
-from kernellab.model_integration.swap.clock import middle, paired
+from kernellab.model_integration.swap.build import PlacedCall, build, calling, guarded
+from kernellab.model_integration.swap.call import Replacement, eagerly, through
+from kernellab.model_integration.swap.clock import Median, median, paired
 from kernellab.model_integration.unit import Unit
 
-#: rounds of two steps at least and at most, and seconds after which no other begins
-_LEAST, _MOST, _SECONDS = 5, 40, 6.0
+#: rounds of two steps at least and at most, and seconds after which no other begins; chosen, not measured
+_LEAST_ROUNDS = 5
+_MOST_ROUNDS = 40
+_SECONDS = 6.0
 #: half the interval of a share that is certain enough
 _CERTAIN = 0.003
 #: a module's own call costs at most so many ms on top of its operations
@@ -51,47 +52,64 @@ class InPlace:
         return self.region_ms / self.kernel_ms if self.kernel_ms else 1.0
 
 
+class _Round(NamedTuple):
+    """ms of two steps' regions and kernels at all places, each timed in one of the two, and of one step without the
+    kernels."""
+
+    region_ms: float
+    kernel_ms: float
+    step_ms: float
+
+
 def in_place(
-    workload: Workload, stands: Sequence[tuple[Region, Stand]], paused: Callable[[], AbstractContextManager[None]]
+    workload: Workload, replacements: Sequence[Replacement], paused: Callable[[], AbstractContextManager[None]]
 ) -> InPlace:
     """Times kernels compared with their regions within steps of the model as it was (``paused``)."""
-    places = [_Place(stand.reference, eagerly(stand)) for _, stand in stands]
-    regions: dict[Unit, list[tuple[Region, Callable[..., Any]]]] = {}
-    for (region, _), place in zip(stands, places, strict=True):
-        regions.setdefault(region.unit, []).append((region, place.run))
-    forwards = {unit.module: guarded(unit, build(unit, inner)) for unit, inner in regions.items()}
-    plain = {unit.module: guarded(unit, build(unit, [])) for unit in regions}
+    places = [_Place(one.reference, eagerly(one)) for one in replacements]
+    calls: dict[Unit, list[PlacedCall]] = {}
+    for replacement, place in zip(replacements, places, strict=True):
+        region = replacement.region
+        calls.setdefault(region.unit, []).append(PlacedCall(region, place.run))
+    timed_forwards = {unit.module: guarded(unit, build(unit, inner)) for unit, inner in calls.items()}
+    plain_forwards = {unit.module: guarded(unit, build(unit, [])) for unit in calls}
     args, kwargs = workload.draw(0)
 
-    def step(parity: int) -> float:
+    def step_ms(parity: int) -> float:
+        """One step without what the kernels take; the kernel is timed at every other place, beginning at 1 - parity."""
         for i, place in enumerate(places):
-            place.first, place.ms = (i + parity) % 2 == 1, [0.0, 0.0]
+            place.begin_step(times_kernel=(i + parity) % 2 == 1)
         begin = time.perf_counter()
         run_step(workload, args, kwargs)
-        return 1e3 * (time.perf_counter() - begin) - sum(place.ms[1] for place in places)
+        return 1e3 * (time.perf_counter() - begin) - sum(place.kernel_ms for place in places)
 
-    times: list[tuple[float, float, float]] = []
-    with paused(), calling(forwards), kept_state(workload.model):
-        step(0)
-        step(1)
+    def one_round() -> _Round:
+        region_ms = kernel_ms = steps_ms = 0.0
+        if workload.train:
+            # a place's own autograd within the step's takes time that is not the step's
+            with calling(plain_forwards):
+                steps_ms = 2 * step_ms(0)
+        for parity in (0, 1):
+            took = step_ms(parity)
+            steps_ms += 0.0 if workload.train else took
+            region_ms += sum(place.region_ms for place in places)
+            kernel_ms += sum(place.kernel_ms for place in places)
+        return _Round(region_ms, kernel_ms, steps_ms / 2)
+
+    rounds: list[_Round] = []
+    with paused(), calling(timed_forwards), kept_state(workload.model):
+        step_ms(0)
+        step_ms(1)
         begin = time.perf_counter()
-        while not _enough(times, time.perf_counter() - begin):
-            total = before = after = 0.0
-            if workload.train:
-                # a place's own autograd within the step's takes time that is not the step's
-                with calling(plain):
-                    total = 2 * step(0)
-            for parity in (0, 1):
-                took = step(parity)
-                total += 0.0 if workload.train else took
-                before += sum(place.ms[0] for place in places)
-                after += sum(place.ms[1] for place in places)
-            times.append((before, after, total / 2))
-    share, low, high = _share(times)
-    return InPlace(middle([f[0] for f in times])[0], middle([f[1] for f in times])[0], share, low, high)
+        while not _enough(rounds, time.perf_counter() - begin):
+            rounds.append(one_round())
+    share = _saved_share(rounds)
+    region, kernel = median([one.region_ms for one in rounds]), median([one.kernel_ms for one in rounds])
+    return InPlace(region.value, kernel.value, share.value, share.low, share.high)
 
 
-def flat(workload: Workload, units: Iterable[Unit], paused: Callable[[], AbstractContextManager[None]]) -> float:
+def graph_speedup(
+    workload: Workload, units: Iterable[Unit], paused: Callable[[], AbstractContextManager[None]]
+) -> float:
     """How many times as fast a step is when these units run as their graphs, without a kernel: the calls of the modules
     within them fall away. 1 where that is too little to be measured."""
     forwards = {unit.module: guarded(unit, build(unit, [])) for unit in units}
@@ -107,44 +125,59 @@ def flat(workload: Workload, units: Iterable[Unit], paused: Callable[[], Abstrac
     return times.speedup
 
 
-def _enough(times: Sequence[tuple[float, float, float]], spent: float) -> bool:
-    if len(times) < _LEAST:
+def _enough(rounds: Sequence[_Round], seconds: float) -> bool:
+    if len(rounds) < _LEAST_ROUNDS:
         return False
-    if len(times) >= _MOST or spent >= _SECONDS:
+    if len(rounds) >= _MOST_ROUNDS or seconds >= _SECONDS:
         return True
-    _, low, high = _share(times)
-    return len(times) >= 2 * _LEAST and high - low <= 2 * _CERTAIN
+    share = _saved_share(rounds)
+    return len(rounds) >= 2 * _LEAST_ROUNDS and share.high - share.low <= 2 * _CERTAIN
 
 
-def _share(times: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    return middle([(region - kernel) / step for region, kernel, step in times])
+def _saved_share(rounds: Sequence[_Round]) -> Median:
+    """The share of a step that the kernel saves."""
+    return median([(one.region_ms - one.kernel_ms) / one.step_ms for one in rounds])
 
 
 @dataclass
 class _Place:
-    """What is called in the region's place: its results are the region's. ``ms`` of the region and of the kernel in
-    this step, forward and backward; only one of them is timed, the kernel where it is ``first``."""
+    """What is called in the region's place: its results are the region's. In a step one of the two is timed, forward
+    and backward: the kernel, which then runs before the region, or the region alone."""
 
     region: Callable[..., tuple[Tensor, ...]]
     kernel: Callable[..., tuple[Tensor, ...]]
-    first: bool = False
-    ms: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    #: in the step that runs
+    times_kernel: bool = False
+    region_ms: float = 0.0
+    kernel_ms: float = 0.0
+
+    def begin_step(self, times_kernel: bool) -> None:
+        self.times_kernel, self.region_ms, self.kernel_ms = times_kernel, 0.0, 0.0
 
     def run(self, *args: Tensor) -> tuple[Tensor, ...]:
         if torch.is_grad_enabled() and any(a.requires_grad for a in args):
             results: tuple[Tensor, ...] = _region_function().apply(self, *args)
             return results
-        ahead = self.timed(1, lambda: self.kernel(*args)) if self.first else None
-        outputs: tuple[Tensor, ...] = self.timed(0, lambda: self.region(*args))
-        del ahead  # no sooner: the region must not be given its memory
+        kernel_results = self.kernel_result(lambda: self.kernel(*args))
+        outputs: tuple[Tensor, ...] = self.region_result(lambda: self.region(*args))
+        del kernel_results  # no sooner: the region must not be given its memory
         return outputs
 
-    def timed(self, which: int, work: Callable[[], Any]) -> Any:
+    def kernel_result(self, work: Callable[[], Any]) -> Any:
+        """The kernel's work, timed; None in a step that times the region."""
+        if not self.times_kernel:
+            return None
         begin = time.perf_counter()
         result = work()
-        # what comes second finds its inputs warm
-        if which == self.first:
-            self.ms[which] += 1e3 * (time.perf_counter() - begin)
+        self.kernel_ms += 1e3 * (time.perf_counter() - begin)
+        return result
+
+    def region_result(self, work: Callable[[], Any]) -> Any:
+        """The region's work; it is timed where the kernel did not run before it, which leaves its inputs warm."""
+        begin = time.perf_counter()
+        result = work()
+        if not self.times_kernel:
+            self.region_ms += 1e3 * (time.perf_counter() - begin)
         return result
 
 
@@ -158,19 +191,19 @@ def _region_function() -> Any:
             leaves = [a.detach().requires_grad_(n) for a, n in zip(args, ctx.needs_input_grad[1:], strict=True)]
             ctx.place, ctx.leaves = place, leaves
             with torch.enable_grad():
-                ctx.ahead = place.timed(1, lambda: place.kernel(*leaves)) if place.first else None
-                ctx.made = place.timed(0, lambda: place.region(*leaves))
-            return tuple(o.detach() for o in ctx.made)
+                ctx.kernel_outputs = place.kernel_result(lambda: place.kernel(*leaves))
+                ctx.outputs = place.region_result(lambda: place.region(*leaves))
+            return tuple(output.detach() for output in ctx.outputs)
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> Any:
             place = ctx.place
-            ahead = place.timed(1, lambda: through(ctx.ahead, ctx.leaves, grads)) if place.first else None
-            gradients = place.timed(0, lambda: through(ctx.made, ctx.leaves, grads))
-            del ahead
+            kernel_gradients = place.kernel_result(lambda: through(ctx.kernel_outputs, ctx.leaves, grads))
+            gradients = place.region_result(lambda: through(ctx.outputs, ctx.leaves, grads))
+            del kernel_gradients
             return (None, *gradients)
 
     return RegionFunction
 
 
-__all__ = ["InPlace", "flat", "in_place"]
+__all__ = ["InPlace", "graph_speedup", "in_place"]
