@@ -1,55 +1,30 @@
-"""Device time of a model's own run, operation by operation: torch.profiler's events joined to modules and the graph.
-
-A module's call is a separate range. Under it only the outermost operations count, each with all that it calls, so
-that nested calls count once. On a CPU an operation's time is what its thread spent in it, less what the profiler took
-to write down the calls within it, and all operations together take no longer than the step does without the profiler.
-On a GPU it is the sum of the kernels that it launched. A backward operation belongs to the forward one with the same
-sequence number.
+"""Device time of a model's own run: the median of several steps, operation by operation, and joined to its graph.
 
 Steps follow each other without a pause, as they do in use: after one the threads of a pool sleep, and the allocator may
-have given back the pages that the next step asks for again.
+have given back the pages that the next step asks for again. On a CPU all operations together take no longer than the
+step does without the profiler.
 """
 
 from __future__ import annotations
 
-import bisect
 import os
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import torch
-from torch._C._autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile, record_function
 
+from kernellab.model_integration.events import Event, StepEvents, recorded_steps
 from kernellab.model_integration.sources import Workload
 from kernellab.model_integration.unit import Unit
 
 if TYPE_CHECKING:
     Module = torch.nn.Module
-
-_RANGE, _STEP = "kernellab:", "kernellab step"
-#: what a module's path is of work that belongs to none
-OPTIMISER = "(optimiser)"
-
-
-@dataclass(frozen=True)
-class Event:
-    """An outermost operation of one step: its module, its word, ms of device time forward and backward, and how many
-    kernels its forward launches on a GPU."""
-
-    path: str
-    word: str
-    forward: float
-    backward: float = 0.0
-    launches: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,27 +78,38 @@ def measure(workload: Workload, steps: int = 5) -> Measured:
         replay = graphed(workload, args, kwargs)
         graph_ms = timed(replay, "cuda") if replay else 0.0
         del replay
-        runs = [_events(events) for events in _profiled(workload, step, steps)]
+        runs = recorded_steps(workload, step, steps)
         if workload.device.type == "cpu":
             # a model's first steps meet memory that is new to the process: these count, and the earlier ones do not
             step_ms = timed(step, "cpu")
-    measured = replace(_middle(runs, step_ms), graph_ms=graph_ms, others=cores())
+    measured = replace(_median(runs, step_ms), graph_ms=graph_ms, others=cores())
     return measured.within(step_ms) if workload.device.type == "cpu" else measured
+
+
+class _CpuSeconds(NamedTuple):
+    """Seconds by the clock, and seconds of a core that were used until now."""
+
+    wall: float
+    machine: float
+    this_process: float
+
+    @classmethod
+    def now(cls) -> _CpuSeconds:
+        machine, process = psutil.cpu_times(), os.times()
+        used_here = process.user + process.system + process.children_user + process.children_system
+        # user, nice and system, whatever else a system counts
+        return cls(time.perf_counter(), sum(machine[:3]), used_here)
 
 
 def cores_of_others() -> Callable[[], float]:
     """Begins to watch; the call says how many cores other processes have used since, on average."""
 
-    def spent() -> tuple[float, float, float]:
-        times, own = psutil.cpu_times(), os.times()
-        busy = sum(times[:3])  # user, nice and system, whatever else a system counts
-        return time.perf_counter(), busy, own.user + own.system + own.children_user + own.children_system
-
-    begin = spent()
+    begin = _CpuSeconds.now()
 
     def cores() -> float:
-        wall, busy, own = (b - a for a, b in zip(begin, spent(), strict=True))
-        return max(0.0, busy - own) / max(wall, 1e-3)
+        end = _CpuSeconds.now()
+        by_others = (end.machine - begin.machine) - (end.this_process - begin.this_process)
+        return max(0.0, by_others) / max(end.wall - begin.wall, 1e-3)
 
     return cores
 
@@ -196,189 +182,33 @@ def used_gpus() -> list[int]:
     return list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
 
 
-def _profiled(workload: Workload, step: Any, steps: int) -> list[list[Any]]:
-    """The outermost events of each of ``steps`` steps, in order."""
-    cuda = workload.device.type == "cuda"
-    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
-    with _ranges(workload.model):
-        step()  # the hooks' first call compiles nothing, but warms their code
-        with _profile(*activities) as run:
-            # the first step warms the profiler
-            for _ in range(1 + steps):
-                with record_function(_STEP):
-                    step()
-                    if cuda:
-                        torch.cuda.synchronize()
-        events = [e for e in run.events() or () if e.device_type == DeviceType.CPU and e.cpu_parent is None]
-    events.sort(key=lambda e: e.time_range.start)
-    begins = [e.time_range.start for e in events if e.name == _STEP]
-    runs: list[list[Any]] = [[] for _ in begins]
-    for event in events:
-        # a backward's events are in a separate thread on a GPU
-        number = bisect.bisect_right(begins, event.time_range.start)
-        if number:
-            runs[number - 1].append(event)
-    return runs[1:]
-
-
-@contextmanager
-def _profile(*activities: ProfilerActivity) -> Iterator[Any]:
-    """torch's profiler, which prints nothing.
-
-    Kineto calls it an error that another thread imported torch (a notebook has it imported while a cell is typed), and
-    prints that past its log level. What does not start raises.
-    """
-    # its notices are nothing for a person
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with ExitStack() as stack:
-        with _without_stderr():
-            run = stack.enter_context(profile(activities=activities, acc_events=True))
-        yield run
-
-
-@contextmanager
-def _without_stderr() -> Iterator[None]:
-    """What C++ code writes to the process's stderr meanwhile is lost."""
-    held, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(held, 2)
-        os.close(held)
-        os.close(nowhere)
-
-
-@contextmanager
-def _ranges(model: Module) -> Iterator[None]:
-    """Each module's call is a range of the profile while this lasts."""
-    open_: list[Any] = []
-    handles = []
-    for path, module in model.named_modules():
-
-        def enter(_: Any, __: Any, path: str = path) -> None:
-            open_.append(record_function(_RANGE + path))
-            open_[-1].__enter__()
-
-        def leave(_: Any, __: Any, ___: Any) -> None:
-            open_.pop().__exit__(None, None, None)
-
-        handles.append(module.register_forward_pre_hook(enter))
-        handles.append(module.register_forward_hook(leave, always_call=True))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
-    on_device = any(map(_launched, events))
-    noted = 0.0 if on_device else _note_us()
-    backward: dict[int, float] = defaultdict(float)
-    other: dict[str, float] = defaultdict(float)
-    forward: list[tuple[str, str, float, set[int], int]] = []
-
-    def ranged(event: Any) -> bool:
-        return bool(event.name.startswith(_RANGE) or event.name == _STEP)
-
-    def cost(event: Any) -> float:
-        """Microseconds of the operation with all that it calls."""
-        if not on_device:
-            return max(0.0, float(event.cpu_time_total) - noted * (_size(event) - 1))
-        own = float(sum(k.duration for k in event.kernels))
-        return own + sum(cost(child) for child in event.cpu_children)
-
-    def numbers(event: Any) -> set[int]:
-        own = {event.sequence_nr} if event.sequence_nr >= 0 else set()
-        return own.union(*(numbers(child) for child in event.cpu_children))
-
-    def visit(event: Any, path: str) -> None:
-        if event.name.startswith("autograd::engine") or "Backward" in event.name.split("::")[-1]:
-            _backward(event, cost(event))
-        elif event.name.startswith("Optimizer."):
-            other[OPTIMISER] += cost(event)
-        elif ranged(event):
-            inner = event.name.removeprefix(_RANGE) if event.name != _STEP else path
-            for child in event.cpu_children:
-                visit(child, inner)
-        elif event.name.startswith(("cuda", "cu", "ProfilerStep", "Activity")):
-            other[event.name] += cost(event)
-        else:
-            word = event.name.split("::")[-1].rstrip("_")
-            forward.append((path, word, cost(event), numbers(event), _launched(event)))
-
-    def _backward(event: Any, us: float) -> None:
-        if event.sequence_nr >= 0:
-            backward[event.sequence_nr] += us
-        else:
-            other["backward of no operation"] += us
-
-    for event in events:
-        visit(event, "")
-    kept = []
-    for path, word, us, own, launched in forward:
-        back = sum(backward.pop(n) for n in own if n in backward)
-        kept.append(Event(path, word, us / 1e3, back / 1e3, launched))
-    for us in backward.values():
-        other["backward of no operation"] += us
-    return kept, {name: us / 1e3 for name, us in other.items()}
-
-
-def _launched(event: Any) -> int:
-    return len(event.kernels) + sum(_launched(child) for child in event.cpu_children)
-
-
-def _size(event: Any) -> int:
-    """The calls that were written down: the event's own and those within it."""
-    return 1 + sum(_size(child) for child in event.cpu_children)
-
-
-@lru_cache(maxsize=1)
-def _note_us() -> float:
-    """Microseconds that the profiler takes to write down one call on the host, by a call that does next to nothing."""
-    value, calls = torch.zeros(2, 2), 300
-
-    def work() -> float:
-        begin = time.perf_counter()
-        for _ in range(calls):
-            value.t()
-        return 1e6 * (time.perf_counter() - begin) / calls
-
-    with torch.no_grad():
-        plain = min(work() for _ in range(5))
-        with _profile(ProfilerActivity.CPU) as run:
-            noted = min(work() for _ in range(5))
-    each = len(run.events() or ()) / (5 * calls)
-    return max(0.0, noted - plain) / each if each else 0.0
-
-
-def _middle(runs: Sequence[tuple[list[Event], dict[str, float]]], step_ms: float) -> Measured:
+def _median(runs: Sequence[StepEvents], step_ms: float) -> Measured:
     """The median of each operation over the runs that did the same operations as most."""
-    shapes = [tuple((e.path, e.word) for e in events) for events, _ in runs]
-    usual = max(set(shapes), key=shapes.count)
-    same = [run for run, shape in zip(runs, shapes, strict=True) if shape == usual]
-    events = tuple(
-        Event(path, word, statistics.median(run[0][i].forward for run in same),
-              statistics.median(run[0][i].backward for run in same), same[0][0][i].launches)
-        for i, (path, word) in enumerate(usual)
-    )  # fmt: skip
-    other = {n: statistics.median(run[1].get(n, 0.0) for run in same) for n in {n for _, o in same for n in o}}
-    device = sum(e.forward + e.backward for e in events) + sum(other.values())
-    return Measured(events, step_ms, device, other)
+    orders = [tuple((e.path, e.word) for e in run.events) for run in runs]
+    usual = max(set(orders), key=orders.count)
+    alike = [run for run, order in zip(runs, orders, strict=True) if order == usual]
+    events = []
+    for same_operation in zip(*(run.events for run in alike), strict=True):
+        forward = statistics.median(event.forward for event in same_operation)
+        backward = statistics.median(event.backward for event in same_operation)
+        events.append(replace(same_operation[0], forward=forward, backward=backward))
+    names = {name for run in alike for name in run.other_ms}
+    other = {name: statistics.median(run.other_ms.get(name, 0.0) for run in alike) for name in names}
+    device_ms = sum(e.forward + e.backward for e in events) + sum(other.values())
+    return Measured(tuple(events), step_ms, device_ms, other)
 
 
 def join(measured: Measured, units: Sequence[Unit]) -> dict[tuple[str, int], Event]:
     """The event of each graph operation, by (unit's path, index): both are in the order of the call."""
     nodes = [(unit, op) for unit in units for op in unit.ops if hasattr(op.node.target, "_schema")]
-    left = [(op.path, op.word.rstrip("_")) for _, op in nodes]
-    right = [(e.path, e.word) for e in measured.events]
+    in_graph = [(op.path, op.word.rstrip("_")) for _, op in nodes]
+    in_step = [(e.path, e.word) for e in measured.events]
     joined: dict[tuple[str, int], Event] = {}
-    for begin, at, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
-        for k in range(size):
-            unit, op = nodes[begin + k]
-            joined[unit.path, op.index] = measured.events[at + k]
+    for block in SequenceMatcher(None, in_graph, in_step, autojunk=False).get_matching_blocks():
+        for k in range(block.size):
+            unit, op = nodes[block.a + k]
+            joined[unit.path, op.index] = measured.events[block.b + k]
     return joined
 
 
-__all__ = ["OPTIMISER", "Event", "Measured", "join", "kept_state", "measure", "run_step", "timed", "used_gpus"]
+__all__ = ["Measured", "join", "kept_state", "measure", "run_step", "timed", "used_gpus"]

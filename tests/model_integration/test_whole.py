@@ -376,7 +376,7 @@ def test_the_profiler_prints_nothing_where_another_thread_imported_torch() -> No
     """As in a notebook, which imports it while a cell is typed; Kineto calls that an error."""
     code = (
         "import threading; t = threading.Thread(target=__import__, args=('torch',)); t.start(); t.join();"
-        "from kernellab.model_integration import measure; print(measure._note_us() >= 0);"
+        "from kernellab.model_integration import events; print(events._note_us() >= 0);"
         "import os; os.write(2, b'heard')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
