@@ -147,7 +147,7 @@ PATTERNS = {
         "notebook.saved.coloured",
         "sketch.program.bind_task",
         "export.layouts",
-        "model_integration.gradient.derive",
+        "model_integration.gradient.graph_text",
         "model_integration.task_text",
     ),
     "a long text that is cut for storage": ("journal.blobs",),

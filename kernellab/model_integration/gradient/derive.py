@@ -2,45 +2,36 @@
 
 The reference and torch's autograd are traced as one graph over symbolic sizes (as AOTAutograd does), with what the
 backward is made of taken apart into pointwise operations, reductions and products; the forward's values are computed
-again from its inputs. The graph is written down as the text of a task, so that the rules design it like any other.
+again from its inputs, or saved by a second forward. The graph is written down as the text of a task, so that the rules
+design it like any other: ``reference`` states the backward by autograd, ``plain`` operation by operation.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import operator
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernellab.errors import CaptureError
-from kernellab.model_integration.gradient.attention import Attention, safe_softmax, softmax
-from kernellab.model_integration.gradient.saved import cut, results_alone
+from kernellab.model_integration.gradient.attention import Attention
+from kernellab.model_integration.gradient.decompositions import decompositions
+from kernellab.model_integration.gradient.graph_text import REMEDY, graph_text, unused_name
+from kernellab.model_integration.gradient.saved import Cut, cut, results_alone
 from kernellab.model_integration.sources import tensors_in
-from kernellab.operations.aten import ATEN
 from kernellab.task import Task, TaskForm
 from kernellab.task.dims import extent
 from kernellab.task.faking import tracing
 
 #: of DOMAIN: values as inputs() gives them
 _FIXED = "fixed"
-_REMEDY = "Write the reference with functions of torch on its tensors alone, or leave out GRAD = True."
 #: distinct sizes for symbols, so that none is taken for another
 _PRIMES = (29, 37, 41, 43, 47, 53, 59, 61)
-#: taps of a channel's own window up to which a gradient of its weights has a sum for each
-_FEW_TAPS = 49
-#: written as reshapes, for a caller's tensor may have other strides than the traced one
-_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
-_SIGNS: dict[Any, str] = {
-    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.floordiv: "//", operator.truediv: "/",
-    operator.mod: "%", operator.pow: "**", pow: "**",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,22 +52,21 @@ def backward_text(task: Task) -> str:
     """
     _check(task)
     graph, names = _traced(task)
-    lines, results = _written(task, graph, names)
-    smooth = _differentiable(task)
-    leaves = ", ".join(f"{name}.detach().requires_grad_()" for name in smooth)
-    of_leaves = [f"leaves[{smooth.index(a.name)}]" if a.name in smooth else a.name for a in task.tensors]
+    differentiable = _differentiable(task)
+    leaves = ", ".join(f"{name}.detach().requires_grad_()" for name in differentiable)
+    passed = [f"leaves[{differentiable.index(a.name)}]" if a.name in differentiable else a.name for a in task.tensors]
     count = len(task.outputs)
-    above = names[0] if count == 1 else f"({', '.join(names[:count])})"
+    output_gradients = names[0] if count == 1 else f"({', '.join(names[:count])})"
     return (
         f"{_head(task)}"
         f"def reference({', '.join(names)}):\n"
-        f'    """The gradients of {", ".join(smooth)}, from those of the outputs, by autograd."""\n'
+        f'    """The gradients of {", ".join(differentiable)}, from those of the outputs, by autograd."""\n'
         f"    with torch.enable_grad():\n"
         f"        leaves = [{leaves}]\n"
-        f"        made = _forward({', '.join(of_leaves)})\n"
-        f"    return torch.autograd.grad(made, leaves, {above})\n\n\n"
-        f"{_function('plain', names, lines, results, 'As the reference, operation by operation: what is designed.')}"
-        f"{_inputs(task, f'({_drawn_all(task)}*given[:{len(task.tensors)}])')}"
+        f"        made = _forward({', '.join(passed)})\n"
+        f"    return torch.autograd.grad(made, leaves, {output_gradients})\n\n\n"
+        f"{_plain(task, graph, names)}"
+        f"{_inputs(task, f'({_drawn_gradients(task)}*given[:{len(task.tensors)}])')}"
     )
 
 
@@ -88,50 +78,66 @@ def pair_texts(task: Task) -> PairTexts:
         CaptureError: as :func:`backward_text`.
     """
     _check(task)
-    graph, names = _traced(task, saving=True)
-    count = len(task.outputs)
-    parts = cut(task, graph, count, count)
+    graph, names = _traced(task, saves=True)
+    parts = cut(task, graph, len(task.outputs))
     if parts is None:
         return PairTexts(backward_text(task))
-    tensors = names[count:]
-    lines, results = _written(task, parts.forward, tensors)
-    only, kept = _written(task, results_alone(parts.forward, count), tensors)
-    given = ", ".join(tensors)
-    saving = _function("_saved", tensors, only, kept, "What the backward reads besides the inputs and the outputs.")
-    saving += (
-        "def _each(made):\n"
-        "    return tuple(made) if isinstance(made, (tuple, list)) else (made,)\n\n\n"
-        f"def _results({given}):\n"
-        f'    """The outputs, and what the backward reads besides."""\n'
-        f"    return (*_each(_forward({given})), *_saved({given}))\n\n\n"
+    tensors = names[len(task.outputs) :]
+    results = _results_functions(task, parts.forward, tensors)
+    return PairTexts(
+        backward=_saved_backward(task, parts, names, results),
+        forward=_saving_forward(task, parts.forward, tensors, results),
+        saved=parts.saved,
     )
-    forward = (
-        f"{_head(task)}{saving}"
-        f"def reference({given}):\n"
+
+
+def _results_functions(task: Task, forward: Graph, tensors: Sequence[str]) -> str:
+    """``_saved`` and ``_results``, which the texts of both tasks have: what a forward saves, and all that it gives."""
+    lines, saved = graph_text(task.name, results_alone(forward, len(task.outputs)), tensors)
+    arguments = ", ".join(tensors)
+    return (
+        _function("_saved", tensors, lines, saved, "What the backward reads besides the inputs and the outputs.")
+        + "def _each(made):\n"
+        "    return tuple(made) if isinstance(made, (tuple, list)) else (made,)\n\n\n"
+        f"def _results({arguments}):\n"
         f'    """The outputs, and what the backward reads besides."""\n'
-        f"    return _results({given})\n\n\n"
-        f"{_function('plain', tensors, lines, results, 'As the reference, operation by operation: what is designed.')}"
+        f"    return (*_each(_forward({arguments})), *_saved({arguments}))\n\n\n"
+    )
+
+
+def _saving_forward(task: Task, forward: Graph, tensors: Sequence[str], results: str) -> str:
+    arguments = ", ".join(tensors)
+    return (
+        f"{_head(task)}{results}"
+        f"def reference({arguments}):\n"
+        f'    """The outputs, and what the backward reads besides."""\n'
+        f"    return _results({arguments})\n\n\n"
+        f"{_plain(task, forward, tensors)}"
         f"{_inputs(task, f'given[:{len(tensors)}]')}"
     )
+
+
+def _saved_backward(task: Task, parts: Cut, names: Sequence[str], results: str) -> str:
+    """The backward's arguments are ``names``, then the saved tensors, which are derived from the inputs."""
+    tensors = names[len(task.outputs) :]
     used = set(names)
-    saved = [_fresh(f"saved{i + 1}", used) for i in range(len(parts.saved))]
-    lines, results = _written(task, parts.backward, [*names, *saved])
+    saved = [unused_name(f"saved{i + 1}", used) for i in range(len(parts.saved))]
+    lines, gradients = graph_text(task.name, parts.backward, [*names, *saved])
     taken = "".join(f"made[{at}], " for at in parts.saved)
-    smooth = ", ".join(_differentiable(task))
-    backward = (
-        f"{_head(task)}{saving}"
+    told = f"The gradients of {', '.join(_differentiable(task))}, with what is saved."
+    return (
+        f"{_head(task)}{results}"
         f"def _derived({', '.join(names)}, *_):\n"
         f'    """What the forward saves for these, so that saved tensors belong to the inputs."""\n'
-        f"    made = _results({given})\n"
+        f"    made = _results({', '.join(tensors)})\n"
         f"    return {taken.strip()}\n\n\n"
         f"DOMAIN = {{**globals().get('DOMAIN', {{}}), {', '.join(f'{name!r}: {_FIXED!r}' for name in saved)}}}\n\n\n"
-        f"{_function('reference', [*names, *saved], lines, results, f'The gradients of {smooth}, with what is saved.')}"
+        f"{_function('reference', [*names, *saved], lines, gradients, told)}"
         + _inputs(
             task, "(*given, *_derived(*given))",
-            f"    given = ({_drawn_all(task)}*given[:{len(tensors)}])\n",
+            f"    given = ({_drawn_gradients(task)}*given[:{len(tensors)}])\n",
         )
     )  # fmt: skip
-    return PairTexts(backward, forward, parts.saved)
 
 
 def _check(task: Task) -> None:
@@ -152,7 +158,13 @@ def _function(name: str, names: Sequence[str], lines: Sequence[str], results: Se
     return f'def {name}({", ".join(names)}):\n    """{said}"""\n{body}    return {returned}\n\n\n'
 
 
+def _plain(task: Task, graph: Graph, names: Sequence[str]) -> str:
+    lines, results = graph_text(task.name, graph, names)
+    return _function("plain", names, lines, results, "As the reference, operation by operation: what is designed.")
+
+
 def _inputs(task: Task, returned: str, more: str = "") -> str:
+    """The text of ``inputs``: as the task's own, ``given``; ``more`` lines of it, and what it gives."""
     sizes = task.module().default_sizes()
     defaults = ", ".join(f"{name}={size}" for name, size in sizes.items())
     passed = ", ".join(f"{name}={name}" for name in sizes)
@@ -164,7 +176,8 @@ def _inputs(task: Task, returned: str, more: str = "") -> str:
     )
 
 
-def _drawn_all(task: Task) -> str:
+def _drawn_gradients(task: Task) -> str:
+    """The text of random gradients of the outputs, each with a comma after it."""
     return "".join(f"{_drawn(o.shape, o.dtype)}, " for o in task.outputs)
 
 
@@ -172,51 +185,50 @@ def _differentiable(task: Task) -> list[str]:
     return [a.name for a in task.tensors if "float" in a.dtype]
 
 
-def _traced(task: Task, saving: bool = False) -> tuple[Graph, list[str]]:
-    """The graph from the outputs' gradients and the tensors to the gradients (``saving``: to the outputs and them), and
+def _traced(task: Task, saves: bool = False) -> tuple[Graph, list[str]]:
+    """The graph from the outputs' gradients and the tensors to the gradients (``saves``: to the outputs and them), and
     its arguments' names."""
-    module = task.module()
-    sizes = _sizes(task)
-    args = list(module.sample(sizes))
     if [a.is_tensor for a in task.args] != sorted((a.is_tensor for a in task.args), reverse=True):
         raise CaptureError(
             f"{task.name!r} takes a number before a tensor.", "Put numbers behind the tensors, with defaults."
         )
-    tensors = [a for a, spec in zip(args, task.args, strict=True) if spec.is_tensor]
-    rest = args[len(tensors) :]
-    floats = [i for i, a in enumerate(tensors) if a.is_floating_point()]
-    grads = [torch.randn(tuple(extent(e, sizes) for e in o.shape)).to(_dtype(o.dtype)) for o in task.outputs]
+    module, sizes = task.module(), _sizes(task)
+    args = list(module.sample(sizes))
+    count = len(task.tensors)
+    tensors, numbers = args[:count], args[count:]
+    grads = [torch.randn(tuple(extent(e, sizes) for e in o.shape)).to(getattr(torch, o.dtype)) for o in task.outputs]
 
     def joint(*flat: Any) -> tuple[Any, ...]:
-        above, values = flat[: len(grads)], list(flat[len(grads) :])
+        output_gradients, values = flat[: len(grads)], list(flat[len(grads) :])
+        floats = [i for i, value in enumerate(values) if value.is_floating_point()]
         for i in floats:
             values[i] = values[i].detach().requires_grad_(True)
         with torch.enable_grad():
-            outputs = tensors_in(module.call([*values, *rest]))
-        gradients = torch.autograd.grad(outputs, [values[i] for i in floats], above, allow_unused=True)
+            outputs = tensors_in(module.call([*values, *numbers]))
+        gradients = torch.autograd.grad(outputs, [values[i] for i in floats], output_gradients, allow_unused=True)
         if any(g is None for g in gradients):
-            odd = _differentiable(task)[[g is None for g in gradients].index(True)]
+            without = _differentiable(task)[[g is None for g in gradients].index(True)]
             raise CaptureError(
-                f"No output of {task.name!r} depends smoothly on {odd!r}.", "Make it an integer, or drop it."
+                f"No output of {task.name!r} depends smoothly on {without!r}.", "Make it an integer, or drop it."
             )
-        return (*(o.detach() for o in outputs), *gradients) if saving else tuple(gradients)
+        return (*(o.detach() for o in outputs), *gradients) if saves else tuple(gradients)
 
-    attention = Attention() if saving else torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
+    attention = Attention() if saves else torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
     try:
         with tracing(), attention:
             traced = make_fx(
-                joint, decomposition_table=_decompositions(saving), tracing_mode="symbolic" if task.dims else "fake"
+                joint, decomposition_table=decompositions(saves), tracing_mode="symbolic" if task.dims else "fake"
             )(*grads, *tensors)
     except CaptureError:
         raise
     except Exception as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         message = f"The backward of {task.name!r} cannot be traced: {reason.strip()[:200]}"
-        raise CaptureError(message, _REMEDY) from error
+        raise CaptureError(message, REMEDY) from error
     traced.graph.eliminate_dead_code()
-    above = ["grad"] if len(grads) == 1 else [f"grad{i + 1}" for i in range(len(grads))]
+    words = ["grad"] if len(grads) == 1 else [f"grad{i + 1}" for i in range(len(grads))]
     used = {a.name for a in task.tensors}
-    return traced.graph, [*(f"{n}_" if n in used else n for n in above), *(a.name for a in task.tensors)]
+    return traced.graph, [*(f"{word}_" if word in used else word for word in words), *(a.name for a in task.tensors)]
 
 
 def _sizes(task: Task) -> dict[str, int]:
@@ -232,177 +244,6 @@ def _sizes(task: Task) -> dict[str, int]:
     return sizes
 
 
-def _decompositions(saving: bool) -> dict[Any, Any]:
-    """What forward and backward are made of, down to pointwise operations, reductions, products and moves."""
-    every = torch._decomp.decomposition_table
-    table: dict[Any, Any] = {}
-    for name in (row.name for row in ATEN.values() if row.apart_in_backward):
-        packet = getattr(torch.ops.aten, name, None)
-        overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet else []
-        table |= {op: every[op] for op in overloads if op in every}
-    own = {
-        torch.ops.aten.native_layer_norm: _layer_norm, torch.ops.aten.native_group_norm: _group_norm,
-        torch.ops.aten.convolution_backward: _convolution_backward,
-    }  # fmt: skip
-    if saving:
-        own |= {torch.ops.aten._softmax: softmax, torch.ops.aten._safe_softmax: safe_softmax}
-    return table | {packet.default: rule for packet, rule in own.items()}
-
-
-def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
-    """torch's own decomposition is of primitives that an export does not take."""
-    dims = list(range(x.dim() - len(shape), x.dim()))
-    wide = _wide(x)
-    mean = wide.mean(dims, keepdim=True)
-    centred = wide - mean
-    rate = ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
-    normed = centred * rate
-    normed = normed * weight if weight is not None else normed
-    normed = normed + bias if bias is not None else normed
-    return normed.to(x.dtype), mean, rate
-
-
-def _wide(x: Any) -> Any:
-    return x.float() if x.element_size() == 2 else x
-
-
-def _group_norm(
-    x: Any, weight: Any, bias: Any, samples: int, channels: int, positions: int, groups: int, eps: float
-) -> tuple[Any, Any, Any]:
-    """The same over the channels of a group and all positions."""
-    normed, mean, rate = _layer_norm(x.reshape(samples, groups, -1), [channels // groups * positions], None, None, eps)
-    normed = normed.reshape(x.shape)
-    across = [1, channels, *([1] * (x.dim() - 2))]
-    normed = normed * weight.reshape(across) if weight is not None else normed
-    normed = normed + bias.reshape(across) if bias is not None else normed
-    return normed.to(x.dtype), mean.squeeze(-1), rate.squeeze(-1)
-
-
-def _convolution_backward(
-    grad: Any, x: Any, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    transposed: bool, output_padding: Sequence[int], groups: int, needs_grad: Sequence[bool],
-) -> Any:  # fmt: skip
-    """A convolution of the gradient for the input's, and one with samples summed as channels for the weight's."""
-    convolution = torch.ops.aten.convolution.default
-    to_x = to_weight = to_bias = None
-    if needs_grad[0] and transposed:
-        to_x = convolution(grad, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
-    elif needs_grad[0]:
-        sizes = zip(x.shape[2:], grad.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
-        left = [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1) for n, m, k, s, p, d in sizes]
-        to_x = convolution(grad, weight, None, stride, padding, dilation, True, left, groups)
-    if needs_grad[1]:
-        # windows lie over what is the longer: of a transposed convolution its result
-        read, above = (grad, x) if transposed else (x, grad)
-        to_weight = _of_windows(read, above, weight.shape, stride, padding, dilation, groups)
-    if needs_grad[2]:
-        to_bias = grad.sum([0, *range(2, grad.dim())])
-    return to_x, to_weight, to_bias
-
-
-def _of_windows(
-    read: Any, above: Any, shape: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    groups: int,
-) -> Any:  # fmt: skip
-    """The sums, over samples and positions, of each element of ``above`` times the elements under its window."""
-    kernel, rank = shape[2:], len(stride)
-    if groups == read.shape[1] == above.shape[1] and math.prod(kernel) <= _FEW_TAPS:
-        # a channel by itself: a sum for each tap, all of one read
-        padded = torch.nn.functional.pad(read, [p for p in reversed(padding) for _ in range(2)])
-        taps = []
-        for tap in itertools.product(*map(range, kernel)):
-            under = padded
-            for dim, (k, n) in enumerate(zip(tap, above.shape[2:], strict=True)):
-                start, step = k * dilation[dim], stride[dim]
-                under = torch.ops.aten.slice.Tensor(under, dim + 2, start, start + (n - 1) * step + 1, step)
-            taps.append((_wide(under) * _wide(above)).sum([0, *range(2, rank + 2)]))
-        return torch.stack(taps, 1).reshape(shape).to(read.dtype)
-    samples = read.transpose(0, 1)
-    if groups > 1:
-        of_groups = read.reshape(read.shape[0], groups, read.shape[1] // groups, *read.shape[2:])
-        samples = of_groups.transpose(0, 2).flatten(1, 2)
-    convolution = torch.ops.aten.convolution.default
-    sums = convolution(samples, above.transpose(0, 1), None, dilation, padding, stride, False, [0] * rank, groups)
-    for dim, size in enumerate(kernel, start=2):
-        sums = sums.narrow(dim, 0, size)
-    return sums.transpose(0, 1)
-
-
-def _dtype(name: str) -> Any:
-    return getattr(torch, name)
-
-
 def _drawn(shape: Sequence[int | str], dtype: str) -> str:
     kind = "" if dtype == "float32" else f", dtype=torch.{dtype}"
     return f"torch.randn({', '.join(map(str, shape)) or '()'}{kind})"
-
-
-def _written(task: Task, graph: Graph, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The graph's lines and its outputs' names."""
-    texts: dict[Node, str] = {}
-    lines: list[str] = []
-    arguments = iter(names)
-    used = set(names)
-    outputs: list[str] = []
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            texts[node] = next(arguments)
-        elif node.op == "call_function" and _word(node) in ("alias", "detach"):
-            texts[node] = texts[node.args[0]]
-        elif node.op == "call_function":
-            text = _expression(task, node, texts)
-            if _is_number(node.meta.get("val")):
-                texts[node] = f"({text})" if node.target in _SIGNS else text
-                continue
-            name = _fresh(re.sub(r"\W", "_", _word(node)).strip("_"), used)
-            texts[node] = name
-            lines.append(f"{name} = {text}")
-        elif node.op == "output":
-            outputs = [texts[n] for n in node.args[0]]
-        else:
-            raise CaptureError(f"The backward of {task.name!r} holds a constant tensor.", _REMEDY)
-    return lines, outputs
-
-
-def _fresh(word: str, used: set[str]) -> str:
-    name, count = word, 1
-    while name in used:
-        count += 1
-        name = f"{word}_{count}"
-    used.add(name)
-    return name
-
-
-def _expression(task: Task, node: Node, texts: dict[Node, str]) -> str:
-    from kernellab.model_integration.task_text import literal
-
-    def of(value: Any) -> str:
-        return literal(value, texts.__getitem__)
-
-    target: Any = node.target
-    if target in _SIGNS:
-        return f"{of(node.args[0])} {_SIGNS[target]} {of(node.args[1])}"
-    if target is operator.getitem:
-        return f"{of(node.args[0])}[{node.args[1]!r}]"
-    if not hasattr(target, "_schema"):
-        if getattr(target, "__name__", "") in ("sym_float", "sym_max", "sym_min"):
-            word = target.__name__.removeprefix("sym_")
-            return f"{word}({', '.join(map(of, node.args))})"
-        raise CaptureError(f"The backward of {task.name!r} uses {target}, which cannot be written as text.", _REMEDY)
-    if target in _VIEWS:
-        target = torch.ops.aten.reshape.default
-    space, word = target._schema.name.split("::")
-    if word == "sym_size":
-        return f"{of(node.args[0])}.shape[{of(node.args[1])}]"
-    args = [of(a) for a in node.args]
-    args += [f"{key}={of(v)}" for key, v in node.kwargs.items() if key not in ("device", "pin_memory")]
-    return f"torch.ops.{space}.{word}.{target._overloadname}({', '.join(args)})"
-
-
-def _word(node: Node) -> str:
-    target: Any = node.target
-    return str(target._schema.name.split("::")[1] if hasattr(target, "_schema") else target.__name__)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
