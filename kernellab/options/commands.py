@@ -105,7 +105,7 @@ class LensOptions(JsonOptions):
         default=None, description="the DSL of the source: triton, cuda_c or cpp"
     )
     chip: Annotated[str | None, _typed(default="this one's")] = Field(
-        default=None, description="the GPU to compile for: h200, a100, ..."
+        default=None, description="the GPU to compile for, as h200 or a100"
     )
     level: str | None = Field(default=None, description="print this text: ttir, ttgir, llir, ptx, sass, gimple, asm")
     line: int | None = Field(default=None, ge=1, description="print what this line of the source became")
@@ -123,7 +123,7 @@ class ProfileOptions(JsonOptions):
 
     train: bool = Field(default=False, description="profile a training step: forward, loss and backward")
     device: Annotated[str | None, _typed(default="a GPU where there is one")] = Field(
-        default=None, description="cpu or cuda"
+        default=None, description="the device: cpu or cuda"
     )
     rows: int = Field(default=15, ge=1, description="rows of the table")
     tree: bool = Field(default=False, description="the tree of modules, with total and own time, too")
@@ -447,7 +447,7 @@ class SkillOptions(CommandOptions):
     """``skill``."""
 
     client: Annotated[str, _typed(flag="for")] = Field(
-        default="claude", description="claude, codex, opencode, gemini or jupyter"
+        default="claude", description="the agent: claude, codex, opencode, gemini or jupyter"
     )
 
 
