@@ -20,9 +20,8 @@ import torch
 from torch.func import functional_call
 
 from kernellab.capture.arithmetic import symbolic_sizes
-from kernellab.capture.decompositions import APART, EARLY, WITH_PLACES
+from kernellab.capture.decompositions.tables import APART, EARLY, SIGNAL_WINDOWS, WITH_PLACES
 from kernellab.capture.graph import Graph
-from kernellab.capture.index_decompositions import MISSING
 from kernellab.capture.loops.long import TooLong, shortest
 from kernellab.capture.loops.roll import UnevenSteps, rolled
 from kernellab.capture.loops.trace import Loops
@@ -347,7 +346,7 @@ def _decompositions() -> dict[Any, Any]:
     table |= {op: APART[name] for name, op in _operators(APART).items()}
     place = torch.ops.aten.select_scatter.default
     table[place] = select_scatter(all_decompositions[place])
-    return {**{op: MISSING[name] for name, op in _operators(MISSING).items()}, **table}
+    return {**{op: SIGNAL_WINDOWS[name] for name, op in _operators(SIGNAL_WINDOWS).items()}, **table}
 
 
 def _is(op: Any, capture: Capture) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from kernellab.capture.decompositions.products import rows_of_groups
 from kernellab.capture.graph import BITS, LOOP, Body, Graph, Node, Ref, Sym
-from kernellab.capture.index_decompositions import rows_of_groups
 from kernellab.task.dtypes import parts
 from kernellab.task.formula import Term, sizes_from
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kernellab.capture import Graph, Sym, capture, export, run_graph
+from kernellab.capture.decompositions.resize import grid_sample
 from kernellab.capture.graph import LOOP
 from kernellab.capture.loops import long, trace
-from kernellab.capture.resize import grid_sample
 from kernellab.errors import CaptureError
 from kernellab.task import forget_modules, load_task
 from kernellab.task.formula import named

@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from kernellab.capture.decompositions import nanquantile, quantile
-from kernellab.capture.index_decompositions import best_of_rows, segment_reduce
+from kernellab.capture.decompositions.order_statistics import nanquantile, quantile
+from kernellab.capture.decompositions.scatter import segment_reduce
+from kernellab.capture.decompositions.sorted_rows import best_of_rows
 
 
 @pytest.mark.filterwarnings("ignore:index_reduce")

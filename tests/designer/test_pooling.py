@@ -10,7 +10,7 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.capture.decompositions import max_pool, max_pool_backward
+from kernellab.capture.decompositions.pooling import max_pool, max_pool_backward
 from kernellab.model_integration.gradient.derive import backward_text
 from kernellab.sketch.check import load_program
 from kernellab.sketch.run import run

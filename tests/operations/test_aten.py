@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.capture.decompositions import APART, WITH_PLACES
+from kernellab.capture.decompositions.tables import APART, WITH_PLACES
 from kernellab.capture.export import export_graph
 from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.schedule import scheduled, styles

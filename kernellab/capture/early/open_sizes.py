@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernellab.capture.early.adaptive import ADAPTIVE
-from kernellab.capture.early.triangles import TRIANGLES
-from kernellab.capture.index_decompositions import (
+from kernellab.capture.decompositions.signal_windows import (
     bartlett_window,
     blackman_window,
     hamming_window,
     hann_window,
     kaiser_window,
 )
+from kernellab.capture.early.adaptive import ADAPTIVE
+from kernellab.capture.early.triangles import TRIANGLES
 
 
 def _is_open(*sizes: Any) -> bool:

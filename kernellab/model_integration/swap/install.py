@@ -138,7 +138,7 @@ def _swaps_at(swaps: Sequence[Swap], at: int | str | Row | None) -> list[Swap]:
     return by_row or [swap for swap in swaps if any(at == region.module for region in swap.row.places)]
 
 
-def _uninstall_copy(model: Module) -> int:
+def _uninstall_copy(model: Any) -> int:
     """A copy of a model has kernels in its modules, and no record of them."""
     modules = swapped(model)
     for module in modules:

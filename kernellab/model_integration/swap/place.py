@@ -103,8 +103,9 @@ def in_place(
         while not _enough(rounds, time.perf_counter() - begin):
             rounds.append(one_round())
     share = _saved_share(rounds)
-    region, kernel = median([one.region_ms for one in rounds]), median([one.kernel_ms for one in rounds])
-    return InPlace(region.value, kernel.value, share.value, share.low, share.high)
+    region_ms = median([one.region_ms for one in rounds]).value
+    kernel_ms = median([one.kernel_ms for one in rounds]).value
+    return InPlace(region_ms, kernel_ms, share.value, share.low, share.high)
 
 
 def graph_speedup(
