@@ -46,7 +46,7 @@ PATTERNS = {
     ),
     "what a compiler, a tool, a library or the system printed": (
         "agents.rules.classify",
-        "capture.export",
+        "capture.trace_errors",
         "dsls.base",
         "dsls.machine",
         "lens.cpp.build",

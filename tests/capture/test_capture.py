@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kernellab.capture import Graph, Sym, capture, export, run_graph
+from kernellab.capture.decompositions import in_export
 from kernellab.capture.decompositions.resize import grid_sample
 from kernellab.capture.graph import LOOP
 from kernellab.capture.loops import long, trace
@@ -267,12 +268,12 @@ def inputs():
 def test_a_torch_that_takes_fewer_operations_apart_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Older versions have no decomposition of some operations, and not all operators."""
     monkeypatch.delitem(torch._decomp.decomposition_table, torch.ops.aten.adaptive_max_pool3d.default, raising=False)
-    monkeypatch.setitem(export.APART, "no_such_operation.default", lambda x: x)
-    export._decompositions.cache_clear()
+    monkeypatch.setitem(in_export.APART, "no_such_operation.default", lambda x: x)
+    in_export.decompositions.cache_clear()
     try:
-        table = export._decompositions()
+        table = in_export.decompositions()
     finally:
-        export._decompositions.cache_clear()
+        in_export.decompositions.cache_clear()
     assert torch.ops.aten.adaptive_max_pool3d.default not in table
     assert torch.ops.aten.dist.default in table
 

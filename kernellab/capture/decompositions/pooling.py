@@ -80,7 +80,8 @@ def _tap_values(x: Tensor, geometry: _Geometry, tap: Sequence[int]) -> tuple[Ten
             along = torch.where(along < 0, along % dilation, along) if dilation > 1 else along
             along = along.clamp(0, size - 1)
         index.append(along)
-    value = x[(..., *index)]
+    at_tap: Any = (..., *index)
+    value = x[at_tap]
     if is_inside is not None:
         lowest = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
         value = torch.where(is_inside, value, lowest)
