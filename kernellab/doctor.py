@@ -159,7 +159,7 @@ def agents_of() -> tuple[str, ...]:
 
 def _apart() -> str:
     """What holds an agent here, and what its kernels' verdicts say of it."""
-    from kernellab.tools.acp_agent import holds, is_apart
+    from kernellab.tools.acp.confinement import holds, is_apart
 
     try:
         held = holds()

@@ -32,7 +32,7 @@ PATTERNS = {
         "models.json_text",
         "models.keys",
         "teach.read.notebooks",
-        "tools.acp_client",
+        "tools.acp.client",
         "tools.skill",
         "tools.skill.jsonc",
         "models.partial_reply",

@@ -7,6 +7,8 @@ verdict is what a person sees of it.
 
 from __future__ import annotations
 
-from kernellab.tools.tool import Context, Tool, ToolError, call, tools
+from kernellab.tools.context import Context
+from kernellab.tools.records import ToolError
+from kernellab.tools.tool import Tool, call, tools
 
 __all__ = ["Context", "Tool", "ToolError", "call", "tools"]

@@ -16,7 +16,9 @@ from kernellab.models import scrub
 from kernellab.models.exchanges import Step
 from kernellab.records import Author
 from kernellab.session.record.events import Note
-from kernellab.tools.tool import Context, Request, Result, Text, Tool, ToolError, call, failed, tools
+from kernellab.tools.context import Context
+from kernellab.tools.records import Request, Result, Text, ToolError
+from kernellab.tools.tool import Tool, call, failed, tools
 from kernellab.verifier.protocol.sanitize import shown
 
 #: none of them writes to the workspace, and none shows other sessions

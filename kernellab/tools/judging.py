@@ -13,7 +13,10 @@ from kernellab.conditions import Mark, joined
 from kernellab.errors import SessionError
 from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Trust, Verdict
 from kernellab.records.tried import Tried
-from kernellab.tools.tool import Context, Files, Page, Request, Result, Rounded, Sketch, ToolError, page_of, tool
+from kernellab.tools.context import Context
+from kernellab.tools.fitting import page_of
+from kernellab.tools.records import Files, Page, Request, Result, Rounded, Sketch, ToolError
+from kernellab.tools.tool import tool
 from kernellab.verifier.protocol.remedies import OWN_PART, remedy
 
 if TYPE_CHECKING:

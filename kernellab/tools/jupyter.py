@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from kernellab.content import find_workspace
-from kernellab.tools.tool import Context, call, tools
+from kernellab.tools.context import Context
+from kernellab.tools.tool import call, tools
 
 
 def names() -> list[str]:

@@ -25,9 +25,11 @@ from urllib.parse import quote, unquote
 from kernellab.content import installed
 from kernellab.dsls.spec import whose
 from kernellab.errors import KernellabError
+from kernellab.tools.context import Context
 from kernellab.tools.desk import Desk
 from kernellab.tools.documents import documents, text_of
-from kernellab.tools.tool import Context, Tool, ToolError, call, failed, tools
+from kernellab.tools.records import ToolError
+from kernellab.tools.tool import Tool, call, failed, tools
 from kernellab.verifier.protocol.sanitize import shown
 
 if TYPE_CHECKING:

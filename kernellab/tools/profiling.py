@@ -5,7 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from kernellab.errors import ProfileError
-from kernellab.tools.tool import Context, Page, Request, Result, Rounded, ToolError, page_of, tool
+from kernellab.tools.context import Context
+from kernellab.tools.fitting import page_of
+from kernellab.tools.records import Page, Request, Result, Rounded, ToolError
+from kernellab.tools.tool import tool
 
 
 class ProfileRequest(Request):

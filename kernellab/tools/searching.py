@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from kernellab.records import Author
-from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, Rounded, Sketch, ToolError, page_of, tool
+from kernellab.tools.context import Context
+from kernellab.tools.fitting import page_of
+from kernellab.tools.records import MATERIAL, Page, Request, Result, Rounded, Sketch, ToolError
+from kernellab.tools.tool import tool
 
 if TYPE_CHECKING:
     from kernellab.evolve.run import Run

@@ -8,7 +8,10 @@ from pydantic import BaseModel, Field
 
 from kernellab.errors import KernellabError, NotRunnable, SketchError, counted, kilobytes
 from kernellab.records import Diagnostic, GateState, Source
-from kernellab.tools.tool import Context, Page, Request, Result, Rounded, Sketch, ToolError, page_of, tool
+from kernellab.tools.context import Context
+from kernellab.tools.fitting import page_of
+from kernellab.tools.records import Page, Request, Result, Rounded, Sketch, ToolError
+from kernellab.tools.tool import tool
 
 if TYPE_CHECKING:
     from kernellab.sketch.program.program import Program

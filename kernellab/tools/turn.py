@@ -13,10 +13,10 @@ from kernellab.session.config import agent_options, check_agent
 from kernellab.session.turn.context import Channel
 from kernellab.target import Target
 from kernellab.task import Task
-from kernellab.tools.acp_agent import AgentModel
+from kernellab.tools.acp.agent import AgentModel
+from kernellab.tools.context import CODE, Context
 from kernellab.tools.desk import Desk
 from kernellab.tools.function_calls import ToolModel
-from kernellab.tools.tool import CODE, Context
 
 #: the name's beginning of a turn's folder
 _PREFIX = "kernellab-agent-"

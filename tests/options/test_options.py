@@ -204,7 +204,7 @@ def options_by_typer(path: Path) -> Iterator[str]:
 
 def test_every_command_has_the_options_of_its_requests() -> None:
     flags = flags_by_command()
-    assert flags["evolve-run lab"] == {entry.flag for entry in entries(LabOptions)} | {"--help"}
+    assert flags["evolve-run lab"] == {entry.flag for entry in entries(LabOptions)}
     assert flags["memory search"] >= {"-k", "--leave-out", "--store", "--json"}
 
 

@@ -16,9 +16,9 @@ from kernellab.models import Budget, ChatReply, ChatRequest
 from kernellab.models.exchanges import ChatMessage
 from kernellab.options.agents import AgentOptions
 from kernellab.task import load_task
-from kernellab.tools.acp_agent import AgentModel
+from kernellab.tools.acp.agent import AgentModel
+from kernellab.tools.context import Context
 from kernellab.tools.desk import Desk
-from kernellab.tools.tool import Context
 from tests.tools.raw_agent import ANSWERS, FLOODS, ONCE
 
 pytest.importorskip("acp")

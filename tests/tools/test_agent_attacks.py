@@ -10,7 +10,7 @@ import pytest
 from kernellab.errors import SessionError
 from kernellab.session import TurnState
 from kernellab.session.record.records import QuestionKind
-from kernellab.tools import acp_agent
+from kernellab.tools.acp import agent as acp_agent
 from tests.tools.test_agent_role import GATE, SKETCH, SUBMIT, Start, rested, started_by_the_agent
 from tests.tools.test_agent_role import start as start  # a fixture
 from tests.waiting import until

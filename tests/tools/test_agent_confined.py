@@ -17,10 +17,10 @@ import pytest
 from kernellab.models.exchanges import Step
 from kernellab.options.agents import AgentOptions
 from kernellab.task import load_task
-from kernellab.tools import acp_agent
-from kernellab.tools.acp_client import MOST_SAID, Client
+from kernellab.tools.acp import confinement
+from kernellab.tools.acp.client import MOST_SAID, Client
+from kernellab.tools.context import Context
 from kernellab.tools.desk import MOST_STEPS, Desk
-from kernellab.tools.tool import Context
 
 acp = pytest.importorskip("acp")
 schema = pytest.importorskip("acp.schema")
@@ -70,7 +70,7 @@ def confined(folder: Path, code: str) -> tuple[object, str]:
     """What Python code prints as JSON that runs as an agent does, and what holds it."""
     told, report = os.pipe()
     done = subprocess.run(
-        [sys.executable, str(acp_agent._CONFINE), str(report), json.dumps([str(folder)]), "[]",
+        [sys.executable, str(confinement.CONFINE), str(report), json.dumps([str(folder)]), "[]",
          sys.executable, "-c", code],
         pass_fds=[report], capture_output=True, text=True, timeout=60, cwd=folder,
     )  # fmt: skip
@@ -113,10 +113,8 @@ def test_a_folder_below_another_that_an_agent_writes_to_is_not_followed(
     (tmp_path / "tool").mkdir()
     (tmp_path / "keys").mkdir()
     (tmp_path / "tool" / "cache").symlink_to(tmp_path / "keys")
-    run = object.__new__(acp_agent._Run)
-    run._name = "tool"
-    run._options = AgentOptions(command=("x",), writes=("tool", "tool/cache", "other"))
-    folders, _ = run._own_folders({"HOME": str(tmp_path)})
+    options = AgentOptions(command=("x",), writes=("tool", "tool/cache", "other"))
+    folders = confinement.own_folders("tool", options, tmp_path, {"HOME": str(tmp_path)}).writable
     assert folders == [str(tmp_path / "tool"), str(tmp_path / "other")] and (tmp_path / "other").is_dir()
 
 

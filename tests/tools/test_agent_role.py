@@ -508,14 +508,14 @@ def test_what_an_agent_puts_in_its_folder_is_not_taken_for_its_last_words(
 def test_doctor_says_how_an_agent_is_held_and_what_a_verdict_says_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernellab.tools import acp_agent
+    from kernellab.tools.acp import confinement
 
     write_agent(tmp_path)
     monkeypatch.chdir(tmp_path)
     told = {"as it is": agents_of()[-1]}
     for name, script in (("without root", WITHOUT_ROOT), ("unconfined", UNCONFINED)):
         (tmp_path / "confine.py").write_text(script)
-        monkeypatch.setattr(acp_agent, "_CONFINE", tmp_path / "confine.py")
+        monkeypatch.setattr(confinement, "CONFINE", tmp_path / "confine.py")
         told[name] = agents_of()[-1]
     shared = "Each verdict is made after the agent has ended, and has the condition 'agent shared the machine'"
     assert (
@@ -713,7 +713,7 @@ print(json.dumps({{
 
 #: the way of a person who is not root, also where root runs the tests: no namespace without one of users, no other user
 WITHOUT_ROOT = """
-from kernellab.tools import confine
+from kernellab.tools.acp import confine
 from kernellab.sandbox import sandbox
 sandbox._unshare = lambda names, real=sandbox._unshare: "user" in names and real(names)
 sandbox.user_of = lambda folders: False
@@ -726,11 +726,11 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: bool
 ) -> None:
     """Nor the notebook: with a kernel's key in Jupyter's runtime folder it would run code in the judge's own client."""
-    from kernellab.tools import acp_agent
+    from kernellab.tools.acp import confinement
 
     if not root:
         (tmp_path / "without_root.py").write_text(WITHOUT_ROOT)
-        monkeypatch.setattr(acp_agent, "_CONFINE", tmp_path / "without_root.py")
+        monkeypatch.setattr(confinement, "CONFINE", tmp_path / "without_root.py")
     home, runtime, session_folder = (tmp_path / name for name in ("home", "runtime", "run"))
     tmux, docker = tmp_path / "tmux-0", home / ".docker/run"
     for folder in (home, runtime, session_folder, tmux, docker):
@@ -797,14 +797,14 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
 
 def test_what_is_hidden_below_a_folder_that_an_agent_may_write_to_stays_hidden(tmp_path: Path) -> None:
     """Under root such a folder is given to the agent's user, by a mount over it."""
-    from kernellab.tools import acp_agent
+    from kernellab.tools.acp import confinement
 
     hidden = tmp_path / "runtime"
     hidden.mkdir()
     (hidden / "key").write_text("x")
     told, report = os.pipe()
     done = subprocess.run(
-        [sys.executable, str(acp_agent._CONFINE), str(report), json.dumps([str(tmp_path)]), json.dumps([str(hidden)]),
+        [sys.executable, str(confinement.CONFINE), str(report), json.dumps([str(tmp_path)]), json.dumps([str(hidden)]),
          "ls", "-a", str(hidden)],
         pass_fds=[report], capture_output=True, text=True, timeout=60, cwd=tmp_path,
     )  # fmt: skip
@@ -817,9 +817,9 @@ def test_what_is_hidden_below_a_folder_that_an_agent_may_write_to_stays_hidden(t
 
 
 def test_another_user_without_landlock_is_not_apart() -> None:
-    from kernellab.tools.acp_agent import _Run
+    from kernellab.tools.acp.process import AgentProcess
 
-    run = object.__new__(_Run)
+    run = object.__new__(AgentProcess)
     for run.held, apart in (
         ("pid+ipc+mnt, uid, landlock-7, nnp", True), ("pid+ipc+mnt+user, landlock-3, nnp", True),
         ("pid+ipc+mnt, uid, nnp", False), ("landlock-7, nnp", False), ("", False),
@@ -828,7 +828,7 @@ def test_another_user_without_landlock_is_not_apart() -> None:
 
 
 UNCONFINED = """
-from kernellab.tools import confine
+from kernellab.tools.acp import confine
 from kernellab.sandbox import sandbox
 sandbox.enter = lambda network=False: ""
 sandbox.hold = lambda *_: []
@@ -848,12 +848,12 @@ def test_an_agent_that_nothing_confines_has_ended_before_the_verdict_which_says_
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without namespaces and Landlock a process of the same user can read the judge's memory."""
-    from kernellab.tools import acp_agent
+    from kernellab.tools.acp import confinement
     from kernellab.verifier import Verifier
 
     script = tmp_path / "unconfined.py"
     script.write_text(UNCONFINED)
-    monkeypatch.setattr(acp_agent, "_CONFINE", script)
+    monkeypatch.setattr(confinement, "CONFINE", script)
     verify, alive = Verifier.verify, list[list[int]]()
 
     def judged(self: Verifier, *args: Any, **options: Any) -> Any:
@@ -874,11 +874,11 @@ def test_an_agent_that_nothing_confines_has_ended_before_the_verdict_which_says_
 
 
 def test_what_an_unconfined_agent_detached_ends_with_it(start: Start, tmp_path: Path, monkeypatch: Any) -> None:
-    from kernellab.tools import acp_agent
+    from kernellab.tools.acp import confinement
 
     script = tmp_path / "unconfined.py"
     script.write_text(UNCONFINED)
-    monkeypatch.setattr(acp_agent, "_CONFINE", script)
+    monkeypatch.setattr(confinement, "CONFINE", script)
     session = start([{"spawn": "pid"}, {"leave": 300}, {"sleep": 1}, {"exit": 3}])
     until(lambda: "spawned" in session.to_dict()["partial"], 60)
     until(lambda: sum(p.name() == "sleep" for p in psutil.Process().children(recursive=True)) == 2, 10)
@@ -889,8 +889,8 @@ def test_what_an_unconfined_agent_detached_ends_with_it(start: Start, tmp_path: 
 
 def test_a_thousand_verifies_in_a_turn_are_no_oracle(tmp_path: Path) -> None:
     from kernellab.task import load_task
+    from kernellab.tools.context import Context
     from kernellab.tools.desk import Desk
-    from kernellab.tools.tool import Context
 
     context = Context(tmp_path, bound=load_task(TASK, "twice"), folder=tmp_path)
     desk = Desk(context, 3)

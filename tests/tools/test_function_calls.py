@@ -21,9 +21,10 @@ from kernellab.models.partial_reply import CallPieces, Partial
 from kernellab.records import Role
 from kernellab.session import TurnState, design
 from kernellab.task import load_task
+from kernellab.tools.context import Context
 from kernellab.tools.desk import Desk
 from kernellab.tools.function_calls import ToolModel
-from kernellab.tools.tool import Context, Result
+from kernellab.tools.records import Result
 from kernellab.verifier.judge import turns
 from tests.models.fake_server import Act, FakeServer, answer, status
 from tests.waiting import until

@@ -10,7 +10,7 @@ import pytest
 from kernellab.session import design
 from kernellab.tools import Context, ToolError, call
 from kernellab.tools.mcp_server import Handlers
-from kernellab.tools.tool import MOST_TEXT
+from kernellab.tools.records import MOST_TEXT
 from tests.tools.test_tools import TASK
 
 HIDDEN = "\x1b[31m"

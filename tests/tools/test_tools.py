@@ -42,12 +42,15 @@ from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.task import load_task
 from kernellab.tools import Context, ToolError, call, tools
+from kernellab.tools.context import MOST_VERDICTS
 from kernellab.tools.desk import Desk
+from kernellab.tools.fitting import MOST, PAGE, page_of
 from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyResult, _told, source_of, verdict_result
 from kernellab.tools.profiling import ProfileResult
-from kernellab.tools.sessions import _figures, _state
+from kernellab.tools.records import Page, Request, Result
+from kernellab.tools.session_result import _figures, session_result
 from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
-from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, _faults, page_of
+from kernellab.tools.tool import Tool, _faults
 from kernellab.verifier import Verifier
 from kernellab.verifier.cases.contrast import PROBES
 from kernellab.verifier.protocol.remedies import REMEDIES
@@ -914,7 +917,7 @@ def test_a_sketch_on_top_of_which_another_clients_came_is_said_not_to_be_judged(
     session.fork(one.parent)
     other = SKETCH.replace("relu(t) * 2.0", "2.0 * relu(t)")
     call("submit_sketch", {"session": "twice", "sketch": other}, context)
-    words = _state(session, one.number).summary
+    words = session_result(session, one.number).summary
     assert f"Your turn {one.number}" in words and "It was not judged: turn" in words and "fork_session" in words
 
 
@@ -928,10 +931,10 @@ def test_a_verdict_is_told_to_whose_kernel_it_is_about(context: Context) -> None
     source, sketch = (t for t in session.turns[before:] if t.by_tool)
     assert (source.role, sketch.role) == (Role.CODER, Role.DESIGNER)
     judged = next(t for t in session.turns[before:] if t.verdict is not None and t.verdict.passed)
-    assert _state(session, sketch.number).summary.startswith(
+    assert session_result(session, sketch.number).summary.startswith(
         f"Your turn {sketch.number} was judged at turn {judged.number}: passed"
     )
-    words = _state(session, source.number).summary
+    words = session_result(session, source.number).summary
     own = [t for t in session.turns[before:] if t.verdict and session.state.source_turn(t.id) is source]
     if own:  # it came before the other client's
         assert words.startswith(f"Your turn {source.number} was judged at turn {own[0].number}: failed")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.content import module_command, written
+from kernellab.tools.records import ToolError
 from kernellab.tools.skill import jsonc
-from kernellab.tools.tool import ToolError
 
 if sys.version_info >= (3, 11):
     import tomllib
