@@ -21,6 +21,7 @@ import kernellab
 from kernellab import cli
 from kernellab.cli import main
 from kernellab.cli.design import design
+from kernellab.cli.parameters import with_requests
 from kernellab.errors import KernellabError
 from kernellab.options.entry import numbers
 
@@ -397,5 +398,5 @@ def test_lab_hands_options_that_it_does_not_know_on_to_jupyterlab(
 
 def test_an_argument_that_may_be_left_out_stays_an_argument() -> None:
     """Python 3.10 wraps what typer looks for where the default is None."""
-    annotation = inspect.signature(design, follow_wrapped=False).parameters["task"].annotation
+    annotation = inspect.signature(with_requests(design), follow_wrapped=False).parameters["task"].annotation
     assert [type(metadata) for metadata in get_args(annotation)[1:]] == [ArgumentInfo]
