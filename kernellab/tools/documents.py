@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 from kernellab.dsls.spec import whose
 from kernellab.errors import KernellabError, counted
 from kernellab.tools.context import Context
-from kernellab.tools.fitting import page_of
 from kernellab.tools.records import MATERIAL, MOST_TEXT, Page, Request, Result, ToolError
+from kernellab.tools.results.fitting import page_of
 from kernellab.tools.tool import tool
 
 if TYPE_CHECKING:

@@ -184,7 +184,7 @@ def _contents(uri: str, text: str, mime: str = _PLAIN) -> Wire:
 
 
 def _of_session(context: Context, name: str, part: str) -> str:
-    from kernellab.tools.judging import verdict_result
+    from kernellab.tools.results.verdict import verdict_result
 
     session = context.session(name)
     state = session.state

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from kernellab.errors import ProfileError
 from kernellab.tools.context import Context
-from kernellab.tools.fitting import page_of
 from kernellab.tools.records import Page, Request, Result, Rounded, ToolError
+from kernellab.tools.results.fitting import page_of
 from kernellab.tools.tool import tool
 
 

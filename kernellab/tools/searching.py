@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 
 from kernellab.records import Author
 from kernellab.tools.context import Context
-from kernellab.tools.fitting import page_of
 from kernellab.tools.records import MATERIAL, Page, Request, Result, Rounded, Sketch, ToolError
+from kernellab.tools.results.fitting import page_of
 from kernellab.tools.tool import tool
 
 if TYPE_CHECKING:

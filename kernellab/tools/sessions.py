@@ -14,10 +14,10 @@ from kernellab.agents.roles import players_of
 from kernellab.errors import SessionError, counted
 from kernellab.records import Author, Role
 from kernellab.tools.context import Context
-from kernellab.tools.fitting import page_of
-from kernellab.tools.judging import VerifyResult, told_turns, verdict_result
 from kernellab.tools.records import MATERIAL, Files, Page, Request, Result, Sketch, ToolError
-from kernellab.tools.session_result import SessionResult, followed, session_result
+from kernellab.tools.results.fitting import page_of
+from kernellab.tools.results.session import SessionResult, followed, session_result
+from kernellab.tools.results.verdict import VerifyResult, told_turns, verdict_result
 from kernellab.tools.tool import tool
 
 if TYPE_CHECKING:

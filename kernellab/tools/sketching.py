@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from kernellab.errors import KernellabError, NotRunnable, SketchError, counted, kilobytes
 from kernellab.records import Diagnostic, GateState, Source
 from kernellab.tools.context import Context
-from kernellab.tools.fitting import page_of
 from kernellab.tools.records import Page, Request, Result, Rounded, Sketch, ToolError
+from kernellab.tools.results.fitting import page_of
 from kernellab.tools.tool import tool
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from kernellab.errors import KernellabError, refused
 from kernellab.tools.context import Context
-from kernellab.tools.fitting import CUTS, escaped, fitted
 from kernellab.tools.records import Request, Result, ToolError
+from kernellab.tools.results.fitting import CUTS, escaped, fitted
 from kernellab.verifier.protocol.sanitize import shown
 
 #: modules whose functions are tools

@@ -24,7 +24,7 @@ from kernellab.session import SessionStatus, TurnState, open_session, sessions
 from kernellab.session.record.events import CUT_OFF, ELSEWHERE
 from kernellab.session.record.journal import Journal
 from kernellab.tools import Context, call
-from kernellab.tools.session_result import SessionResult
+from kernellab.tools.results.session import SessionResult
 
 # designs, and sleeps in the Conductor's turn (the verification is over then), so that the kill falls in a turn
 _CHILD = """

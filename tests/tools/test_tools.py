@@ -44,11 +44,12 @@ from kernellab.task import load_task
 from kernellab.tools import Context, ToolError, call, tools
 from kernellab.tools.context import MOST_VERDICTS
 from kernellab.tools.desk import Desk
-from kernellab.tools.fitting import MOST, PAGE, page_of
-from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyResult, _told, source_of, verdict_result
+from kernellab.tools.judging import Figure, LensResult, SourceRequest, _stage_reporter, source_of
 from kernellab.tools.profiling import ProfileResult
 from kernellab.tools.records import Page, Request, Result
-from kernellab.tools.session_result import _figures, session_result
+from kernellab.tools.results.fitting import MOST, PAGE, page_of
+from kernellab.tools.results.session import _figures, session_result
+from kernellab.tools.results.verdict import VerifyResult, verdict_result
 from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.tool import Tool, _faults
 from kernellab.verifier import Verifier
@@ -457,7 +458,7 @@ def test_a_stage_that_goes_on_is_told_from_time_to_time_without_its_case(
     clock = itertools.count()  # a second a report
     monkeypatch.setattr("kernellab.tools.judging.time.monotonic", lambda: float(next(clock)))
     heard: list[str] = []
-    tell = _told(context.of_call(heard.append, context.cancel))
+    tell = _stage_reporter(context.of_call(heard.append, context.cancel))
     for stage in (Stage.BUILD, Stage.CORRECT, Stage.ROBUST):
         tell(StageResult(name=stage, state=StageState.RUNNING))
         for n in range(1, 40):

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from kernellab.errors import counted
 from kernellab.records import Author, GateState, Role, Verdict
 from kernellab.session.record.obligations import obligations_at
-from kernellab.tools.judging import told_turns
 from kernellab.tools.records import MATERIAL, Result
+from kernellab.tools.results.verdict import told_turns
 
 if TYPE_CHECKING:
     from kernellab.session import Question, Session, Turn
