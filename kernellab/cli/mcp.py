@@ -20,18 +20,19 @@ def mcp(options: McpOptions) -> int:
     the workspace and start sessions there, as `kernellab verify` and `kernellab design` do.
     """
     from kernellab.content import find_workspace
-    from kernellab.tools import Context, mcp_server
+    from kernellab.tools import Context
+    from kernellab.tools.mcp.transports import relay, serve_http, serve_stdio
 
     if options.relay:
-        mcp_server.relay(options.relay, os.environ.get("KERNELLAB_MCP_TOKEN", ""))
+        relay(options.relay, os.environ.get("KERNELLAB_MCP_TOKEN", ""))
         return 0
     context = Context(options.workspace or find_workspace(), unsandboxed=options.unsandboxed)
     if not options.http:
-        mcp_server.serve_stdio(context)
+        serve_stdio(context)
         return 0
     token = os.environ.get("KERNELLAB_MCP_TOKEN") or secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{options.port}/mcp/ with the header `Authorization: Bearer {token}`"
-    mcp_server.serve_http(context, options.port, token, lambda: say(address))
+    serve_http(context, options.port, token, lambda: say(address))
     return 0
 
 

@@ -18,7 +18,7 @@ from kernellab.tools.results.fitting import CUTS, escaped, fitted
 from kernellab.verifier.protocol.sanitize import shown
 
 #: modules whose functions are tools
-_MODULES = ("sketching", "documents", "judging", "sessions", "searching", "profiling")
+_MODULES = ("describing", "sketching", "documents", "judging", "sessions", "searching", "profiling")
 #: arguments of a call as JSON, in bytes
 _MOST_SENT = 4_000_000
 

@@ -297,7 +297,8 @@ def test_clients_over_http_share_one_limit_of_verdicts(workspace: Path, monkeypa
     from mcp.client.streamable_http import streamable_http_client
 
     from kernellab.tools import Context
-    from kernellab.tools.mcp_server import Handlers, http_app
+    from kernellab.tools.mcp.handlers import Handlers
+    from kernellab.tools.mcp.transports import http_app
 
     monkeypatch.setattr("kernellab.tools.tool.MOST_VERDICTS", 1)
     app = http_app(Handlers(Context(workspace)), "key")

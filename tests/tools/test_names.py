@@ -9,7 +9,7 @@ import pytest
 
 from kernellab.session import design
 from kernellab.tools import Context, ToolError, call
-from kernellab.tools.mcp_server import Handlers
+from kernellab.tools.mcp.handlers import Handlers
 from kernellab.tools.records import MOST_TEXT
 from tests.tools.test_tools import TASK
 

@@ -43,6 +43,7 @@ from kernellab.sketch.program.bind import bind
 from kernellab.task import load_task
 from kernellab.tools import Context, ToolError, call, tools
 from kernellab.tools.context import MOST_VERDICTS
+from kernellab.tools.describing import TaskResult
 from kernellab.tools.desk import Desk
 from kernellab.tools.judging import Figure, LensResult, SourceRequest, _stage_reporter, source_of
 from kernellab.tools.profiling import ProfileResult
@@ -50,7 +51,7 @@ from kernellab.tools.records import Page, Request, Result
 from kernellab.tools.results.fitting import MOST, PAGE, page_of
 from kernellab.tools.results.session import _figures, session_result
 from kernellab.tools.results.verdict import VerifyResult, verdict_result
-from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
+from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult
 from kernellab.tools.tool import Tool, _faults
 from kernellab.verifier import Verifier
 from kernellab.verifier.cases.contrast import PROBES

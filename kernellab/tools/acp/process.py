@@ -29,7 +29,8 @@ from kernellab.tools.acp.client import MOST_SAID, Client, in_daemon
 from kernellab.tools.acp.confinement import commanding_places, inherited_variables, is_apart, own_folders
 from kernellab.tools.acp.wire import connection
 from kernellab.tools.desk import Desk
-from kernellab.tools.mcp_server import Handlers, http_app
+from kernellab.tools.mcp.handlers import Handlers
+from kernellab.tools.mcp.transports import http_app
 from kernellab.verifier.protocol.sanitize import shown as escaped
 
 _TICK_S = 0.05
