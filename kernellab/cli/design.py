@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,19 +60,18 @@ def design(
     session = begin(_with_start(request, shell.start) if shell.start is not None else request)
     _run(session, shell.continues, answer, editor=not shell.as_json)
     _raise_unread_reference(session)
-    report = result(session, time.perf_counter() - began)
     role = person.asked(session)
-    if role is not None:
-        brief = person.write_brief(session, role)
-        report |= {"asked": role.value, "brief": str(brief)}
-    if shell.out is not None:
-        report["files"] = _write(session, shell.out)
-    report |= _backward(session, request, shell.out) if session.state.best() is not None else {}
+    report = replace(
+        _report(session, time.perf_counter() - began),
+        brief=_Brief(role, person.write_brief(session, role)) if role is not None else None,
+        files=_write(session, shell.out) if shell.out is not None else None,
+        backward=_backward(session, request, shell.out) if session.state.best() is not None else None,
+    )
     if shell.as_json:
-        emit(report)
+        emit(report.to_json())
     else:
-        _print_end(session, report, role)
-    return 0 if report["passed"] and report.get("backward", {}).get("passed", True) else 1
+        _print_end(session, report)
+    return 0 if report.passed and (report.backward is None or report.backward["passed"]) else 1
 
 
 def _request_of(task: Path | None, call: DesignCall, shell: DesignShell) -> DesignRequest:
@@ -101,8 +102,8 @@ def _run(session: Session, resume: bool, answer: str, editor: bool) -> None:
         person.by_editor(session)
 
 
-def _print_end(session: Session, report: dict[str, Any], role: Role | None) -> None:
-    """The session's end in words; ``role`` is the one that waits for a person."""
+def _print_end(session: Session, report: DesignReport) -> None:
+    """The session's end in words."""
     from kernellab.cli import person
     from kernellab.session.record.view import turn_line
 
@@ -110,30 +111,29 @@ def _print_end(session: Session, report: dict[str, Any], role: Role | None) -> N
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         for turn in session.turns:
             print(turn_line(turn))
-    if report["library_faster"]:
-        print(report["library_faster"])
+    if report.library_faster:
+        print(report.library_faster)
     # the question's own remedy names calls, which a shell has not
-    remedy = f"\n  -> {_RESUME_HINT}" if session.state.question and role is None else ""
+    remedy = f"\n  -> {_RESUME_HINT}" if session.state.question and report.brief is None else ""
     print(f"{session.state.status_words}: {session.reason}{remedy}")
-    if role is not None:
-        person.say_how(Path(report["brief"]), role)
+    if report.brief is not None:
+        person.say_how(report.brief.path, report.brief.role)
     if session.trace.ledger()["text"]:
         print(session.trace.ledger()["text"])
     print(f"session {session.id}")
     if session.state.best() is not None:
         _offer_to_memory(session)
-    elif report["passed"]:
-        trust = report["trust"]
-        say(f"{trust} is a look while you edit: nothing is exported or remembered of it. --level T2 verifies.")
+    elif report.passed:
+        say(f"{report.trust} is a look while you edit: nothing is exported or remembered of it. --level T2 verifies.")
 
 
-def _backward(session: Session, request: DesignRequest, out: Path | None) -> dict[str, Any]:
-    """The backward's part of the report; empty if the task asks for none. The module in ``out`` becomes the pair's."""
+def _backward(session: Session, request: DesignRequest, out: Path | None) -> dict[str, Any] | None:
+    """What came of the backward; None if the task asks for none. The module in ``out`` becomes the pair's."""
     from kernellab.model_integration.gradient import said_true
 
     if not said_true(session.state.created.text, "GRAD"):
-        return {}
-    return {"backward": backward_of(session, request, out)}
+        return None
+    return backward_of(session, request, out)
 
 
 def _offer_to_memory(session: Session) -> None:
@@ -200,8 +200,62 @@ def _raise_unread_reference(session: Session) -> None:
         raise CaptureError(last.error, remedy.strip())
 
 
-def result(session: Session, seconds: float) -> dict[str, Any]:
-    """The command's JSON: the best candidate's figures, or why there is none."""
+@dataclass(frozen=True)
+class _Brief:
+    """The brief of a role that a person is asked to play."""
+
+    role: Role
+    path: Path
+
+
+@dataclass(frozen=True)
+class DesignReport:
+    """The command's JSON: the best candidate's figures, or why there is none. Times are milliseconds."""
+
+    #: a quick look is never the best, and is what --level T1 asks for
+    passed: bool
+    status: str
+    reason: str
+    turns: int
+    seconds: float
+    speedup: float | None
+    library_faster: str
+    speedup_compile: float | None
+    baseline_ms: float | None
+    compile_ms: float | None
+    time_ms: float | None
+    sol_ms: float | None
+    label: str
+    trust: str | None
+    stage: str | None
+    source_files: Mapping[str, str]
+    sketch: str | None
+    constexpr: Mapping[str, int | float]
+    usage: Mapping[str, Any]
+    memory_fault: str
+    session: str
+    dsl: str | None
+    chip: str | None
+    precision: str
+    #: of these the JSON has those that there are
+    brief: _Brief | None = None
+    files: list[str] | None = None
+    backward: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name; of a brief the role (``asked``) and the path."""
+        optional = ("brief", "files", "backward")
+        facts = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in optional}
+        if self.brief is not None:
+            facts |= {"asked": self.brief.role.value, "brief": str(self.brief.path)}
+        if self.files is not None:
+            facts["files"] = self.files
+        if self.backward is not None:
+            facts["backward"] = self.backward
+        return facts
+
+
+def _report(session: Session, seconds: float) -> DesignReport:
     state = session.state
     best = state.best()
     verdict = best.verdict if best else next((t.verdict for t in reversed(state.path()) if t.verdict), None)
@@ -209,33 +263,32 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
     designed = state.sketch_turn(best.turn.id if best else None)
     eager = verdict.against("eager") if verdict else None
     compiled = verdict.against("compile") if verdict else None
-    return {
-        # a quick look is never the best, and is what --level T1 asks for
-        "passed": verdict is not None and verdict.passed,
-        "status": session.status.value,
-        "reason": session.reason,
-        "turns": len(session.turns),
-        "seconds": round(seconds, 3),
-        "speedup": verdict.speedup if verdict else None,
-        "library_faster": library_faster(verdict),
-        "speedup_compile": compiled.speedup if compiled else None,
-        "baseline_ms": eager.baseline_time.median_ms if eager else None,
-        "compile_ms": compiled.baseline_time.median_ms if compiled else None,
-        "time_ms": verdict.time.median_ms if verdict and verdict.time else None,
-        "sol_ms": verdict.sol_ms if verdict else None,
-        "label": verdict.label if verdict else "",
-        "trust": verdict.trust.value if verdict else None,
-        "stage": verdict.stage.value if verdict else None,
-        "source_files": dict(candidate.source.files) if candidate else {},
-        "sketch": designed.sketch if designed else None,
-        "constexpr": dict(candidate.constexpr) if candidate else {},
-        "usage": usage(session),
-        "memory_fault": session.memory.fault,
-        "session": session.id,
-        "dsl": state.target.dsl if state.target else state.created.dsl,
-        "chip": state.target.chip if state.target else None,
-        "precision": state.created.options.get("precision") or FRAMEWORK,
-    }
+    return DesignReport(
+        passed=verdict is not None and verdict.passed,
+        status=session.status.value,
+        reason=session.reason,
+        turns=len(session.turns),
+        seconds=round(seconds, 3),
+        speedup=verdict.speedup if verdict else None,
+        library_faster=library_faster(verdict),
+        speedup_compile=compiled.speedup if compiled else None,
+        baseline_ms=eager.baseline_time.median_ms if eager else None,
+        compile_ms=compiled.baseline_time.median_ms if compiled else None,
+        time_ms=verdict.time.median_ms if verdict and verdict.time else None,
+        sol_ms=verdict.sol_ms if verdict else None,
+        label=verdict.label if verdict else "",
+        trust=verdict.trust.value if verdict else None,
+        stage=verdict.stage.value if verdict else None,
+        source_files=dict(candidate.source.files) if candidate else {},
+        sketch=designed.sketch if designed else None,
+        constexpr=dict(candidate.constexpr) if candidate else {},
+        usage=usage(session),
+        memory_fault=session.memory.fault,
+        session=session.id,
+        dsl=state.target.dsl if state.target else state.created.dsl,
+        chip=state.target.chip if state.target else None,
+        precision=state.created.options.get("precision") or FRAMEWORK,
+    )
 
 
 def library_faster(verdict: Verdict | None) -> str:
@@ -297,9 +350,9 @@ def backward_of(session: Session, request: DesignRequest, out: Path | None = Non
 
     def design(text: str, name: str) -> Session:
         alone = {"task": text, "name": name, "asked": (), "sketch": None, "source": None}
-        made = begin(request.model_copy(update=alone))
-        made.wait(progress=True)
-        return made
+        session = begin(request.model_copy(update=alone))
+        session.wait(progress=True)
+        return session
 
     try:
         task = load_task(session.state.created.text, session.name)
