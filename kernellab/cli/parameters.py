@@ -106,7 +106,7 @@ def parameter_of(entry: Entry) -> inspect.Parameter:
 
 
 def _default(entry: Entry) -> Any:
-    """The default that typer is told; None where the request fills it in, ... for none."""
+    """The default for typer; None where the request fills it in, ... for none."""
     if entry.is_required:
         return ...
     return None if entry.many or entry.pairs or entry.kind is Path else entry.default

@@ -1,6 +1,6 @@
 """The operations of a model's steps, as torch.profiler records them.
 
-While a step is recorded each module's call is a range of its own name. Under it only the outermost operations count,
+While a step is recorded each module's call is a range named by the module. Under it only the outermost operations count,
 each with all that it calls, so that nested calls count once:
 
     kernellab:h.0.mlp           a range: the path of what is in it

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.capture.graph import BITS, LOOP, Body, Extent, Formula, Graph, Node, Ref, Stacked, Sym, in_order, sym
 from kernellab.capture.loops.trace import TRACED
@@ -54,6 +54,24 @@ class _Differs(Exception):
     """The reason why the steps are not one operation."""
 
 
+class _Place(NamedTuple):
+    """Where a traced node is: its step, and its position among the step's nodes."""
+
+    step: int
+    position: int
+
+
+#: of a node that no step has
+_OUTSIDE = _Place(-1, -1)
+
+
+class _Carried(NamedTuple):
+    """A value passed to the next step: its name there, and what the first step reads instead."""
+
+    name: str
+    start: Ref
+
+
 class _Roll:
     """One loop; its step has the names of the first traced one."""
 
@@ -61,7 +79,7 @@ class _Roll:
         self, graph: Graph, steps: list[list[Node]], count: Extent, sizes: Sequence[Mapping[str, Any]], task: Task
     ) -> None:
         self._steps, self._count, self._sizes, self._task = steps, count, sizes, task
-        self._at = {n.name: (k, p) for k, nodes in enumerate(steps) for p, n in enumerate(nodes)}
+        self._places = {n.name: _Place(k, p) for k, nodes in enumerate(steps) for p, n in enumerate(nodes)}
         self._shapes: dict[Ref, tuple[tuple[Extent, ...], str]] = {
             Ref(i.name): (i.shape, i.dtype) for i in graph.inputs
         }
@@ -69,11 +87,12 @@ class _Roll:
             self._shapes |= {Ref(n.name): (n.shape, n.dtype)} | {Ref(n.name, k): r for k, r in enumerate(n.results)}
         self._taken = {r.name for r in self._shapes}
         self._step = self._free("step")
-        #: value passed to the next step -> its name there, and the value that the first step reads instead
-        self._carried: dict[Ref, tuple[str, Ref]] = {}
-        #: values that all steps read, and nodes that are added around the loop
+        #: values passed from step to step
+        self._carried: dict[Ref, _Carried] = {}
+        #: values from outside that all steps read, in order
         self._outer: dict[Ref, None] = {}
-        self._more: list[Node] = []
+        #: nodes that are added around the loop
+        self._added: list[Node] = []
         self._first = next(n for nodes in steps for n in nodes)
         try:
             self.graph = self._rolled(graph)
@@ -96,37 +115,38 @@ class _Roll:
         for write in writes:
             body = self._stacked(body, write, stacks)
         inside = {n.name for n in body}
-        outside = [n for n in graph.nodes if n.name not in self._at]
+        outside = [n for n in graph.nodes if n.name not in self._places]
         used_after: dict[Ref, Ref] = {}
         for ref in dict.fromkeys([*(r for n in outside for r in n.refs()), *graph.outputs]):
-            k, p = self._at.get(ref.name, (0, 0))
-            if ref.name not in self._at or ref in stacks:
+            place = self._places.get(ref.name, _OUTSIDE)
+            if place is _OUTSIDE or ref in stacks:
                 continue
-            if k != TRACED - 1:
-                raise _Differs(f"what an early step makes at line {self._steps[k][p].line} is used behind it")
-            own_ref = self._own(ref)
-            if own_ref.name not in inside:
-                raise _Differs(f"what line {self._steps[k][p].line} reads is used behind it")
-            if own_ref not in self._carried:  # only the last step's value is used
-                self._check_steps(p)
-                self._carry(own_ref, self._zeros(own_ref))
-            used_after[ref] = own_ref
-        body = self._read(body, [*used_after.values(), *(s.made.value for s in stacks.values())])
+            line = self._steps[place.step][place.position].line
+            if place.step != TRACED - 1:
+                raise _Differs(f"what an early step makes at line {line} is used behind it")
+            in_step = self._in_first_step(ref)
+            if in_step.name not in inside:
+                raise _Differs(f"what line {line} reads is used behind it")
+            if in_step not in self._carried:  # only the last step's value is used
+                self._check_steps(place.position)
+                self._carry(in_step, self._zeros(in_step))
+            used_after[ref] = in_step
+        body = self._read(body, [*used_after.values(), *(s.values.value for s in stacks.values())])
         after = tuple(self._carried)
         results = [self._shapes[r] for r in after]
         results += [(s.shape(self._count), s.write.dtype) for s in stacks.values()]
         names, starts = zip(*self._carried.values(), strict=True) if self._carried else ((), ())
-        step = Body(tuple(body), self._step, names, after, tuple(s.made for s in stacks.values()))
+        step = Body(tuple(body), self._step, names, after, tuple(s.values for s in stacks.values()))
         count = sym(self._count)
         node = replace(
             self._first, name=self._free(f"{self._first.name}_steps"), op=LOOP,
             args=(count, starts, tuple(self._outer)), kwargs=(("body", step),),
             shape=results[0][0], dtype=results[0][1], results=tuple(results),
         )  # fmt: skip
-        swap = {ref: Ref(node.name, after.index(own_ref)) for ref, own_ref in used_after.items()}
+        swap = {ref: Ref(node.name, after.index(in_step)) for ref, in_step in used_after.items()}
         for k, (ref, stack) in enumerate(stacks.items()):
             swap[ref] = self._whole(Ref(node.name, len(after) + k), stack)
-        nodes = [node, *self._more, *(replace(n, args=_swapped(n.args, swap)) for n in outside)]
+        nodes = [node, *self._added, *(replace(n, args=_swapped(n.args, swap)) for n in outside)]
         outputs = tuple(swap.get(r, r) for r in graph.outputs)
         return replace(graph, nodes=in_order(nodes), outputs=outputs).live()
 
@@ -134,7 +154,7 @@ class _Roll:
         """Return the nodes of a step that its results depend on, directly or through previous steps; other carried
         values are dropped."""
         producers = {n.name: n for n in body}
-        carried = {name: value for value, (name, _) in self._carried.items()}
+        carried = {passed.name: value for value, passed in self._carried.items()}
         used, pending = set[str](), [r.name for r in results]
         while pending:
             name = pending.pop()
@@ -142,8 +162,7 @@ class _Roll:
                 used.add(name)
                 pending += [carried[name].name] if name in carried else []
                 pending += [r.name for r in producers[name].refs()] if name in producers else []
-        carried_values = {r: c for r, c in self._carried.items() if c[0] in used or r in results}
-        self._carried = carried_values
+        self._carried = {r: passed for r, passed in self._carried.items() if passed.name in used or r in results}
         return [n for n in body if n.name in used]
 
     def _aligned(self, last: list[Node]) -> list[Node]:
@@ -154,7 +173,7 @@ class _Roll:
         aligned = []
         for p, (b, c) in enumerate(zip(*self._steps[1:_COMPARED], strict=True)):
             if node is not None and (node.op, node.shape, node.line) == (c.op, c.shape, c.line):
-                self._at[node.name] = (TRACED - 1, p)
+                self._places[node.name] = _Place(TRACED - 1, p)
                 if self._follows(b, c, node):
                     aligned.append(node)
                     node = next(remaining, None)
@@ -169,8 +188,11 @@ class _Roll:
 
         def same(b: Any, c: Any, d: Any) -> bool:
             if isinstance(b, Ref) and isinstance(c, Ref) and isinstance(d, Ref):
-                (c_step, r), (d_step, s) = (self._at.get(ref.name, (-1, -1)) for ref in (c, d))
-                return c == d if d_step < 0 else r == s and d_step == c_step + 1 and c.item == d.item
+                c_place, d_place = (self._places.get(ref.name, _OUTSIDE) for ref in (c, d))
+                if d_place is _OUTSIDE:
+                    return c == d
+                is_next = d_place == _Place(c_place.step + 1, c_place.position)
+                return is_next and c.item == d.item
             if isinstance(b, tuple):
                 return len(b) == len(c) == len(d) and all(map(same, b, c, d))
             if b == c == d:
@@ -214,42 +236,49 @@ class _Roll:
         return [number.value(s) if isinstance(number, Formula) else number for s in self._sizes]
 
     def _ref(self, a: Ref, b: Ref, c: Ref, node: Node) -> Ref:
-        (a_step, p), (b_step, q), (c_step, r) = (self._at.get(ref.name, (-1, -1)) for ref in (a, b, c))
-        if a == b == c and c_step < 0:
+        """Return what a step reads, from what the first three read: a value from outside, of the same step, of the step
+        before, or of the one before that."""
+        places = [self._places.get(ref.name, _OUTSIDE) for ref in (a, b, c)]
+        steps = tuple(place.step for place in places)
+        position = places[2].position
+        same_as_c = [
+            place.position == position and ref.item == c.item for place, ref in zip(places, (a, b, c), strict=True)
+        ]
+        if a == b == c and places[2] is _OUTSIDE:
             self._outer[a] = None
             return a
-        if (a_step, b_step, c_step) == (0, 1, 2) and p == q == r and a.item == b.item == c.item:
+        if steps == (0, 1, 2) and all(same_as_c):
             return a
-        if (a_step, b_step, c_step) == (-1, 0, 1) and q == r and b.item == c.item:
-            name, start = self._carry(self._own(b), a)
-            if start == a:
-                return Ref(name)
-        if (a_step, b_step, c_step) == (-1, -1, 0):  # the value that the previous step read of the step before it
-            name, start = self._carry(self._own(c), b)
-            older, first = self._carry(Ref(name), a)
-            if (start, first) == (b, a):
-                return Ref(older)
+        if steps == (-1, 0, 1) and same_as_c[1]:
+            carried = self._carry(self._in_first_step(b), a)
+            if carried.start == a:
+                return Ref(carried.name)
+        if steps == (-1, -1, 0):  # the value that the previous step read of the step before it
+            carried = self._carry(self._in_first_step(c), b)
+            older = self._carry(Ref(carried.name), a)
+            if (carried.start, older.start) == (b, a):
+                return Ref(older.name)
         raise _Differs(f"line {node.line} reads other values than those of this step and the one before")
 
-    def _carry(self, value: Ref, start: Ref) -> tuple[str, Ref]:
-        """Return the name of the previous step's ``value``, and the value that the first step reads instead."""
+    def _carry(self, value: Ref, start: Ref) -> _Carried:
+        """Pass ``value`` to the next step; ``start`` counts where it is not passed yet."""
         if value not in self._carried:
             name = self._free(f"{value.name}_before")
-            self._carried[value] = (name, start)
+            self._carried[value] = _Carried(name, start)
             self._shapes[Ref(name)] = self._shapes[value]
         return self._carried[value]
 
-    def _own(self, ref: Ref) -> Ref:
+    def _in_first_step(self, ref: Ref) -> Ref:
         """Return a value of a step, by the first one's name."""
-        return Ref(self._steps[0][self._at[ref.name][1]].name, ref.item)
+        return Ref(self._steps[0][self._places[ref.name].position].name, ref.item)
 
     # -- results of all steps
 
     def _stacked(self, body: list[Node], write: Node, stacks: dict[Ref, _Stack]) -> list[Node]:
         """Remove from the body a write of one place per step into a tensor that nothing reads except the previous
         step's write."""
-        name, base = self._carried.get(Ref(write.name), ("", Ref("")))
-        traced = [nodes[self._at[write.name][1]] for nodes in self._steps]
+        name, base = self._carried.get(Ref(write.name), _Carried("", Ref("")))
+        traced = [nodes[self._places[write.name].position] for nodes in self._steps]
         dim, places = _dim_of(write), [self._values(_place_of(n)) for n in traced]
         directions = {y - x for earlier, later in pairwise(places) for x, y in zip(earlier, later, strict=True)}
         source = write.args[1]
@@ -267,31 +296,31 @@ class _Roll:
             self._shapes[Ref(cut.name)] = (cut.shape, dtype)
             body, source = [*body, cut], Ref(cut.name)
         for reader in [n for n in body if n.name != write.name and Ref(name) in n.refs()]:
-            reads = [nodes[self._at[reader.name][1]] for nodes in self._steps]
+            reads = [nodes[self._places[reader.name].position] for nodes in self._steps]
             ats = [self._values(n.args[2]) for n in reads] if reader.op == "aten.select.int" else []
             if write.op == _SLICE or ats[1:] != places[:-1] or reader.args[1] % len(write.shape) != dim:
                 return body
             first = replace(reads[0], name=self._free(f"{reader.name}_first"), args=(base, *reads[0].args[1:]))
-            carried_name, start = self._carry(source, Ref(first.name))
-            if start != Ref(first.name):
+            carried = self._carry(source, Ref(first.name))
+            if carried.start != Ref(first.name):
                 return body
-            self._more.append(first)
+            self._added.append(first)
             body = [
-                replace(n, args=_swapped(n.args, {Ref(reader.name): Ref(carried_name)}))
+                replace(n, args=_swapped(n.args, {Ref(reader.name): Ref(carried.name)}))
                 for n in body
                 if n.name != reader.name
             ]
-        (way,) = directions
+        (direction,) = directions
         begin = _place_of(traced[0])
-        place = named(self._step) if way == 1 else Formula("-", (_plus(self._count, -1), named(self._step)))
-        low = begin if way == 1 else _plus(begin, Formula("-", (1, self._count)))
+        place = named(self._step) if direction == 1 else Formula("-", (_plus(self._count, -1), named(self._step)))
+        low = begin if direction == 1 else _plus(begin, Formula("-", (1, self._count)))
         del self._carried[Ref(write.name)]
         stacks[Ref(traced[-1].name)] = _Stack(Stacked(source, dim, place), write, base, low)
         return [n for n in body if n.name != write.name]
 
     def _whole(self, written: Ref, stack: _Stack) -> Ref:
         """Return the tensor that was written into: the values of all steps, and the parts before and after them."""
-        write, dim, end = stack.write, stack.made.dim, _plus(stack.low, self._count)
+        write, dim, end = stack.write, stack.values.dim, _plus(stack.low, self._count)
         length = write.shape[dim]
         pieces = [written]
         if any(self._values(stack.low)):
@@ -303,16 +332,16 @@ class _Roll:
         joined = replace(
             write, name=self._free(f"{write.name}_whole"), op="aten.cat.default", args=(tuple(pieces), dim)
         )
-        self._more.append(joined)
+        self._added.append(joined)
         return Ref(joined.name)
 
     def _piece(self, stack: _Stack, start: Extent, size: Extent) -> Ref:
-        write, dim = stack.write, stack.made.dim
+        write, dim = stack.write, stack.values.dim
         end = _plus(start, size)
         args = (stack.base, dim, *map(sym, (start, end)))
         shape = (*write.shape[:dim], size, *write.shape[dim + 1 :])
         part = replace(write, name=self._free(f"{write.name}_kept"), op="aten.slice.Tensor", args=args, shape=shape)
-        self._more.append(part)
+        self._added.append(part)
         return Ref(part.name)
 
     def _check_steps(self, place: int) -> None:
@@ -337,10 +366,11 @@ class _Roll:
         extents = tuple(map(sym, shape))
         name = self._free(f"{ref.name}_none")
         kwargs = (("dtype", f"torch.{dtype}"),)
-        self._more.append(Node(name, "aten.full.default", (extents, 0), kwargs, shape, dtype, self._first.line))
+        self._added.append(Node(name, "aten.full.default", (extents, 0), kwargs, shape, dtype, self._first.line))
         return Ref(name)
 
     def _free(self, name: str) -> str:
+        """Return a name that no node has."""
         while name in self._taken:
             name += "_"
         self._taken.add(name)
@@ -351,13 +381,13 @@ class _Roll:
 class _Stack:
     """The values that all steps write: places from ``low`` on of the tensor ``base``."""
 
-    made: Stacked
+    values: Stacked
     write: Node
     base: Ref
     low: Extent
 
     def shape(self, count: Extent) -> tuple[Extent, ...]:
-        shape, dim = self.write.shape, self.made.dim
+        shape, dim = self.write.shape, self.values.dim
         return (*shape[:dim], count, *shape[dim + 1 :])
 
 

@@ -1,7 +1,7 @@
 """A verdict as an agent sees it.
 
 A case that the judge drew stays the judge's: an agent that knew its sizes, seeds or contents could write a kernel that
-is right there alone. Such a failure is named by its signature; what was tried afterwards with public contents is told.
+is right there alone. Such a failure is named by its signature; what was tried afterwards with public contents is shown.
 """
 
 from __future__ import annotations
