@@ -1,7 +1,7 @@
 """The operations of a model's steps, as torch.profiler records them.
 
-While a step is recorded each module's call is a range named by the module. Under it only the outermost operations count,
-each with all that it calls, so that nested calls count once:
+While a step is recorded each module's call is a range named by the module. Under it only the outermost operations
+count, each with all that it calls, so that nested calls count once:
 
     kernellab:h.0.mlp           a range: the path of what is in it
         aten::linear            an operation, whose time is that of
