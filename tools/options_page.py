@@ -59,7 +59,7 @@ def _parameter(parameter: Any) -> tuple[str, str, str]:
     shown = parameter.show_default
     default = shown if isinstance(shown, str) else parameter.default
     flags = ", ".join((*parameter.opts, *parameter.secondary_opts))
-    return flags, parameter.help or "", _default(default)
+    return flags, parameter.help or "", "required" if parameter.required else _default(default)
 
 
 def _default(default: object) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from kernellab.cli.output import emit, say
 from kernellab.errors import counted
-from kernellab.options.commands import BenchShell
+from kernellab.options.commands.designs import BenchShell
 from kernellab.options.fidelity import STRICT
 from kernellab.options.suite import SuiteRequest, SuiteTasks
 

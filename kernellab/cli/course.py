@@ -17,7 +17,7 @@ import typer
 from kernellab.cli.output import emit, read_text, say
 from kernellab.content import content, written
 from kernellab.errors import CourseError, KernellabError
-from kernellab.options.commands import GradeOptions, ReleaseOptions
+from kernellab.options.commands.machine import GradeOptions, ReleaseOptions
 
 if TYPE_CHECKING:
     from kernellab.teach.exercise import Course

@@ -13,7 +13,7 @@ import typer
 
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_kernel
 from kernellab.errors import CaptureError, KernellabError, SessionError, names_of
-from kernellab.options.commands import DesignShell
+from kernellab.options.commands.designs import DesignShell
 from kernellab.options.design import DesignCall, DesignVerification
 from kernellab.options.fidelity import FRAMEWORK
 from kernellab.records import Role, Verdict

@@ -15,7 +15,7 @@ from kernellab.cli.parameters import command
 from kernellab.content import find_workspace
 from kernellab.dsls.spec import PLACEHOLDER, SPEC, knowledge_roots, read_spec, spec_files, whose
 from kernellab.errors import KernellabError, counted
-from kernellab.options.commands import (
+from kernellab.options.commands.language import (
     DocsImportOptions,
     DocsLintOptions,
     DocsNewOptions,

@@ -11,7 +11,7 @@ import typer
 from kernellab.cli.output import emit, say
 from kernellab.cli.parameters import command
 from kernellab.errors import EvolveError, KernellabError, SessionError, VerifierError, counted
-from kernellab.options.commands import CompareOptions, ExportOptions, ReplayOptions, ShareOptions
+from kernellab.options.commands.exports import CompareOptions, ExportOptions, ReplayOptions, ShareOptions
 from kernellab.records.standing import Standing
 
 if TYPE_CHECKING:

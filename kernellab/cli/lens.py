@@ -11,7 +11,7 @@ import typer
 from kernellab.cli.output import emit, say, write_files
 from kernellab.content import written
 from kernellab.errors import SessionError, counted
-from kernellab.options.commands import LensOptions
+from kernellab.options.commands.designs import LensOptions
 from kernellab.task import Task, load_task
 
 if TYPE_CHECKING:

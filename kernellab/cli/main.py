@@ -36,7 +36,7 @@ from kernellab.cli.search.evolve import evolve
 from kernellab.cli.search.runs import run_app
 from kernellab.cli.verify import check, rank, verify
 from kernellab.errors import KernellabError
-from kernellab.options.commands import DoctorOptions
+from kernellab.options.commands.machine import DoctorOptions
 
 #: typer carries a private click in some versions and takes the installed one in others
 _WRONG_CALL: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")

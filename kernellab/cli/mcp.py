@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kernellab.cli.output import say
-from kernellab.options.commands import McpOptions, SkillOptions
+from kernellab.options.commands.machine import McpOptions, SkillOptions
 
 
 def mcp(options: McpOptions) -> int:

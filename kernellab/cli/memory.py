@@ -17,7 +17,7 @@ from kernellab.cli.output import emit, read_text, say, write_files
 from kernellab.cli.parameters import command
 from kernellab.content import find_workspace
 from kernellab.errors import counted
-from kernellab.options.commands import (
+from kernellab.options.commands.memory import (
     MemoryExportOptions,
     MemoryImportOptions,
     MemoryJudgeOptions,

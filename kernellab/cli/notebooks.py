@@ -15,7 +15,7 @@ import typer
 
 from kernellab.content import content
 from kernellab.errors import KernellabError
-from kernellab.options.commands import NotebookOptions
+from kernellab.options.commands.machine import NotebookOptions
 
 
 def lab(

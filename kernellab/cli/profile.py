@@ -9,7 +9,7 @@ import typer
 
 from kernellab.cli.output import emit, say
 from kernellab.errors import ProfileError
-from kernellab.options.commands import ProfileOptions
+from kernellab.options.commands.designs import ProfileOptions
 
 if TYPE_CHECKING:
     from kernellab.model_integration.auto import Step

@@ -13,7 +13,8 @@ import typer
 from kernellab.cli.output import emit, say
 from kernellab.conditions import facts, joined
 from kernellab.errors import KernellabError, counted
-from kernellab.options.commands import JsonOptions, VerifyShell
+from kernellab.options.commands.base import JsonOptions
+from kernellab.options.commands.designs import VerifyShell
 from kernellab.options.design import CheckCall, RankCall, VerifyCall
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict
 from kernellab.task import load_task

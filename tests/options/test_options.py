@@ -22,7 +22,7 @@ from kernellab.models import ModelSettings
 from kernellab.notebook.magics.config import KernelLab
 from kernellab.notebook.magics.table import parsers
 from kernellab.options import Option, Surface, build, entries
-from kernellab.options.commands import LabOptions
+from kernellab.options.commands.searches import LabOptions
 from kernellab.options.design import DesignCall, DesignVerification, VerificationOptions, VerifyCall, tuning_limit
 from kernellab.options.search import CHANGEABLE, Knobs, SearchOptions
 from kernellab.session import DesignRequest, design

@@ -13,7 +13,7 @@ import pytest
 from teach_parts import ROOT
 
 from kernellab.cli.course import grade
-from kernellab.options.commands import GradeOptions
+from kernellab.options.commands.machine import GradeOptions
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.grading import _share

@@ -19,7 +19,7 @@ from kernellab.cli.course import grade as cli_grade
 from kernellab.cli.course import release
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import CourseError, JudgeBusy, KernellabError, VerifierError
-from kernellab.options.commands import GradeOptions, ReleaseOptions
+from kernellab.options.commands.machine import GradeOptions, ReleaseOptions
 from kernellab.records import Source, Verdict
 from kernellab.task import Task
 from kernellab.teach import grading

@@ -11,7 +11,7 @@ from kernellab.cli.language.sketch import sketch_app
 from kernellab.cli.output import emit, say, write_kernel
 from kernellab.cli.parameters import command
 from kernellab.lowering.embedded_sketch import carried
-from kernellab.options.commands import LiftOptions
+from kernellab.options.commands.language import LiftOptions
 from kernellab.records import GateState
 from kernellab.task import Task, load_task
 

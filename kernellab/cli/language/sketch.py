@@ -10,8 +10,8 @@ import typer
 from kernellab.cli.output import emit, read_text, say, write_kernel
 from kernellab.cli.parameters import command
 from kernellab.errors import KernellabError, SketchError, TargetError
-from kernellab.options.commands import (
-    JsonOptions,
+from kernellab.options.commands.base import JsonOptions
+from kernellab.options.commands.language import (
     SketchCheckOptions,
     SketchCostOptions,
     SketchLowerOptions,

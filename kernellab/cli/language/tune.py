@@ -8,7 +8,7 @@ from kernellab.cli.language.sketch import File, read_program, sketch_app
 from kernellab.cli.output import emit, read_text, say, write_kernel
 from kernellab.cli.parameters import command
 from kernellab.errors import KernellabError, TargetError
-from kernellab.options.commands import TuneOptions
+from kernellab.options.commands.language import TuneOptions
 from kernellab.target import Backend
 from kernellab.task import load_task
 

@@ -14,7 +14,7 @@ from kernellab.cli.parameters import command, is_typed
 from kernellab.cli.search.runs import LOOK, run_app, watched
 from kernellab.content import WORKSPACE, module_command, written
 from kernellab.errors import EvolveError
-from kernellab.options.commands import LabOptions, NightOptions, SearchShell
+from kernellab.options.commands.searches import LabOptions, NightOptions, SearchShell
 from kernellab.options.search import SearchOptions
 
 if TYPE_CHECKING:

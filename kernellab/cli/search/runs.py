@@ -18,7 +18,8 @@ from kernellab.cli.output import ask_to_remember, emit, read_text, say, write_ke
 from kernellab.cli.parameters import command
 from kernellab.content import written
 from kernellab.errors import EvolveError, counted
-from kernellab.options.commands import AcceptOptions, InjectOptions, JsonOptions, RunReportOptions, StopOptions
+from kernellab.options.commands.base import JsonOptions
+from kernellab.options.commands.searches import AcceptOptions, InjectOptions, RunReportOptions, StopOptions
 
 if TYPE_CHECKING:
     from kernellab.evolve import Run
