@@ -300,7 +300,7 @@ def test_clients_over_http_share_one_limit_of_verdicts(workspace: Path, monkeypa
     from kernellab.tools.mcp.handlers import Handlers
     from kernellab.tools.mcp.transports import http_app
 
-    monkeypatch.setattr("kernellab.tools.tool.MOST_VERDICTS", 1)
+    monkeypatch.setattr("kernellab.tools.context.MOST_VERDICTS", 1)
     app = http_app(Handlers(Context(workspace)), "key")
     arguments = {
         "task": "twice.py",

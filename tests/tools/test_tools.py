@@ -587,7 +587,7 @@ def test_a_turn_sees_no_search_of_another_task(context: Context) -> None:
 
 
 def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernellab.tools.tool.MOST_VERDICTS", 1)
+    monkeypatch.setattr("kernellab.tools.context.MOST_VERDICTS", 1)
     arguments = {"task": "twice.py", "files": {"kernel.py": "def kernel(x):\n    return x\n"}, "dsl": "cpp"}
     call("rank_source", arguments, context)
     # a call's context shares the count with every other of its connection
