@@ -18,7 +18,7 @@ from kernellab.verifier.protocol.remedies import OWN_PART, remedy
 
 if TYPE_CHECKING:
     from kernellab.session import Turn
-    from kernellab.session.record.records import Created
+    from kernellab.session.record.events import Created
     from kernellab.task import Task
 
 #: rows of an error map and lines of a compiler's log in a result
