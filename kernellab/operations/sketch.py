@@ -9,7 +9,7 @@ what they are.
 
 Templates may use the ``kl::`` functions of ``lowering/cpp/headers`` in C++, those of ``lowering/cuda_c`` (``kl_cuda.h``,
 ``kl_special.h``) in CUDA-C, which has no ``std::``, and in Triton ``tl`` names and the ``kl_`` functions of
-``lowering/triton/library.py``.
+``lowering/triton/library/``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from kernellab.lowering.gluon.boxes import Refused, box
 from kernellab.lowering.gluon.names import known
 from kernellab.lowering.gluon.offsets import placed
 from kernellab.lowering.gluon.padded import padded
-from kernellab.lowering.gluon.plan import plan
+from kernellab.lowering.gluon.planner import plan
 from kernellab.lowering.triton.source import why_not_asynchronous
 from kernellab.model_integration.gradient.derive import backward_text
 from kernellab.sketch.check import load_program

@@ -161,7 +161,7 @@ def test_products_in_a_serial_loop_ask_for_the_fence_on_a_gpu(backend: Backend) 
 
 
 def test_triton_is_asked_for_its_own_fence_by_version() -> None:
-    from kernellab.lowering.triton.library import kl_unfenced
+    from kernellab.lowering.triton.library.synchronize import kl_unfenced
 
     versions = {"3.6.0": True, "3.7.1": True, "3.8.0": False, "3.9.0+git1a2b": False, "4.0": False}
     assert {version: kl_unfenced(version) for version in versions} == versions

@@ -17,7 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab.lowering.triton.library import kl_expm1, kl_gelu_tanh, kl_log1p, kl_tanh
+from kernellab.lowering.triton.library import MODULES
+from kernellab.lowering.triton.library.functions import kl_expm1, kl_gelu_tanh, kl_log1p, kl_tanh
 from kernellab.operations.sketch import OPS
 
 BLOCK = 1 << 14
@@ -91,7 +92,7 @@ _DEFINED = r"(?:KL_INLINE|inline)[^\n]*\b{0}\s*\(|KL_\w+\({0},"
 @pytest.mark.parametrize(
     ("spelling", "calls", "defined", "texts"),
     [
-        ("triton", r"\b(kl_\w+)\(", r"def {}\(", ("triton/library.py", "triton/library_order.py")),
+        ("triton", r"\b(kl_\w+)\(", r"def {}\(", tuple(f"triton/library/{module}.py" for module in MODULES)),
         ("cpp", r"\bkl::(\w+)\(", _DEFINED, ("cpp/headers/kl_math.h", "cpp/headers/kl_special.h")),
         ("cuda_c", r"\bkl::(\w+)\(", _DEFINED, ("cuda_c/kl_cuda.h", "cuda_c/kl_special.h")),
     ],

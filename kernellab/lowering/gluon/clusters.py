@@ -24,13 +24,13 @@ def cluster_of(p: Plan, wanted: int, facts: Bounds) -> int:
     """
     if wanted == 1:
         return 1
-    rows = next((lp for lp in p.loops if lp.step == p.height), None)
+    rows = p.row_loop
     if wanted != 2 or rows is None or rows.hints.cluster != wanted:
         raise Refused("a cluster is of 2 blocks along the loop over the products' rows")
-    plain = p.persistent and p.ahead and p.accumulates and p.groups == 1 and p.rows and p.outer is None
+    plain = p.persistent and p.ahead and p.accumulates and p.groups == 1 and p.rows_name and p.outer is None
     if not plain or p.async_store is None or p.resident or any(isinstance(s, Load) for s in p.before):
         raise Refused("clusters need a persistent grid, one group, products that only add up, and an async_store")
-    span, tile = facts.const(rows.stop), facts.const(p.height)
+    span, tile = facts.const(rows.stop), facts.const(p.tile_rows)
     regions = [*(load.region for load in p.streams[0]), p.async_store.region]
     if any(len(region.shape) != 2 or len(region.index) != 2 for region in regions):
         raise Refused("a cluster's tiles are blocks of tensors of two dimensions")
@@ -39,7 +39,7 @@ def cluster_of(p: Plan, wanted: int, facts: Bounds) -> int:
     return wanted
 
 
-def parts_of(store: Store, wanted: int, facts: Bounds) -> int:
+def store_parts_of(store: Store, wanted: int, facts: Bounds) -> int:
     """Return the parts in which ``store`` writes its columns: those ``wanted`` if each is at least a whole line.
 
     Raises:
@@ -51,4 +51,4 @@ def parts_of(store: Store, wanted: int, facts: Bounds) -> int:
     return min(wanted, max(1, columns * store.region.tensor.dtype.bytes // STORED_BYTES))
 
 
-__all__ = ["cluster_of", "parts_of"]
+__all__ = ["cluster_of", "store_parts_of"]

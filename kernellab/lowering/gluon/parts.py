@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kernellab.lowering.gluon.boxes import Box
@@ -10,6 +11,7 @@ from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.text import names_used
 from kernellab.sketch.program.ints import IntExpr
 
+#: a line of Gluon, and the sketch's line that it is from (0: none)
 Line = tuple[str, int]
 
 
@@ -36,33 +38,54 @@ class Source:
 
 
 class Layouts:
-    """Layouts of tiles in registers: of products' results by their columns; vectors along rows have a slice of one."""
+    """Layouts of tiles in registers.
 
-    def __init__(self, rows: IntExpr, home: IntExpr) -> None:
-        self._rows, self.home = rows, home
+    A product's result has the layout of its number of columns, ``LAYOUT_64``; a vector with one number for each row has
+    a slice of the first product's. ``result_columns``: the columns of the first product.
+    """
+
+    def __init__(self, rows: IntExpr, result_columns: IntExpr) -> None:
+        self._rows, self._result_columns = rows, result_columns
+        #: names of layouts by the text of their columns
         self.columns: dict[str, str] = {}
-        #: the layout of the tile that the current statement computes
-        self.now = ""
-        self.vector = f"gl.SliceLayout(1, {self.name(home)})"
+        self.vector = f"gl.SliceLayout(1, {self.of_result()})"
+        self._current = ""
 
-    def name(self, columns: IntExpr) -> str:
+    @contextmanager
+    def computing(self, layout: str) -> Iterator[None]:
+        """Within, values are computed for a tile of ``layout``; "": none that is known."""
+        self._current = layout
+        yield
+        self._current = ""
+
+    def of_columns(self, columns: IntExpr) -> str:
         text = tidy(str(columns))
         return self.columns.setdefault(
             text, f"LAYOUT_{text if text.isidentifier() or text.isdigit() else len(self.columns)}"
         )
 
+    def of_result(self) -> str:
+        """Return the layout of the first product's result."""
+        return self.of_columns(self._result_columns)
+
+    def of_tile(self, shape: tuple[IntExpr, ...]) -> str:
+        """Return the layout of a matrix; of a tile of other dimensions the first product's."""
+        return self.of(shape) if len(shape) == 2 else self.of_result()
+
     def is_rows(self, shape: Sequence[IntExpr]) -> bool:
         return len(shape) > 0 and shape[0] == self._rows
 
     def of(self, shape: tuple[IntExpr, ...]) -> str:
+        """Return the layout of a matrix or vector with the products' rows; "" for any other shape."""
         if len(shape) == 2 and self.is_rows(shape) and not shape[1].is_one:
-            return self.name(shape[1])
+            return self.of_columns(shape[1])
         return self.vector if len(shape) == 1 and self.is_rows(shape) else ""
 
     def for_new_axes(self, code: str, shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> str:
-        wanted = f"gl.SliceLayout(1, {self.now})" if self.now else ""
-        if axes == (1,) and len(shape) == 1 and self.is_rows(shape) and wanted not in ("", self.vector):
-            return f"gl.convert_layout({code}, {wanted})"
+        """Return ``code`` of ``shape`` in the layout that it needs before it gets the new ``axes``."""
+        needed = f"gl.SliceLayout(1, {self._current})" if self._current else ""
+        if axes == (1,) and len(shape) == 1 and self.is_rows(shape) and needed not in ("", self.vector):
+            return f"gl.convert_layout({code}, {needed})"
         return code if code.isidentifier() else f"({code})"
 
 

@@ -1,13 +1,24 @@
-"""Functions of an asynchronous kernel: a tile's place, the warp that loads, and the kernel that starts the roles."""
+"""Functions of an asynchronous kernel: a tile's place, the warp that loads, and the kernel that starts the roles.
+
+    NAME_place(pid)         the loop variables of tile ``pid``, and its number of steps
+    NAME_loads(...)         one warp: for each step, wait until a buffer is free, and let the copy engine fill it
+    NAME_multiplies(...)    each group of warps (multiply.py)
+    NAME_asynchronous(...)  allocates buffers and barriers, and starts the groups and the warp that loads
+
+All of them are written by a :class:`Roles`; a group's writer has ``layouts``, the others have none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
+from kernellab.lowering.gluon import barriers
 from kernellab.lowering.gluon.boxes import Box, box
+from kernellab.lowering.gluon.limits import LOADER_REGISTERS
+from kernellab.lowering.gluon.matrices import matrix_shape
 from kernellab.lowering.gluon.parts import Function, Layouts, Source
-from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, Product, flat
+from kernellab.lowering.gluon.plan import Plan, Product
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.gather import pad_text
 from kernellab.lowering.triton.grid import write_variables
@@ -18,11 +29,23 @@ from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Load, Loop, Program, Region
 
 #: names in the functions in addition to the sketch's
-OWN = frozenset([
+RESERVED_NAMES = frozenset([
     "at", "slot", "phase", "steps", "t", "who", "pid", "STAGES", "WARPS", "GROUPS", "ready", "free", "gl", "tl", "last",
     "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "tile_count", "turn", "turns",
     "each", "begun", "u", "walked", "cluster",
 ])  # fmt: skip
+
+#: an offset that is outside every tensor, and leaves room in 32 bits for what is added to it; chosen, not measured
+_FARTHEST = 1 << 29
+
+
+@dataclass(frozen=True)
+class _Barrier:
+    """A barrier, or one for each buffer; ``arrivals``: those that complete a phase, as Gluon."""
+
+    name: str
+    for_each_slot: bool
+    arrivals: str
 
 
 def coordinates(writer: KernelWriter, box: Box, part: int = 0) -> str:
@@ -39,18 +62,19 @@ class Roles:
     entirely."""
 
     def __init__(self, program: Program, plan: Plan, values: Mapping[str, int], walk: Walk | None = None) -> None:
-        self.program, self.plan, self.known, self.walk = program, plan, dict(values), walk
+        self.program, self.plan, self.constants, self.walk = program, plan, dict(values), walk
         self.name = plan.kernel.name
-        self.sources: list[Source] = []
         #: constexprs that the host computes, by name
         self.computed: dict[str, Computed] = {}
+        #: what the copy engine reads and writes, by the id of the load or store
         self.boxes: dict[int, Source] = {}
-        self.writer = self.fresh()
-        for load in [*plan.resident, *(load for group in plan.streams for load in group)]:
-            self._source(load.tile.name, load.region, id(load))
+        self.writer = self.new_writer()
+        for load in plan.buffered:
+            self.boxes[id(load)] = self._source(f"{_stem(load)}_source", load.region)
         if plan.async_store is not None:
-            key = id(plan.async_store)
-            self._source(plan.async_store.region.tensor.name, plan.async_store.region, key, "_result", plan.parts)
+            region = plan.async_store.region
+            name = f"{region.tensor.name.removesuffix('_tile')}_result"
+            self.boxes[id(plan.async_store)] = self._source(name, region, plan.store_parts)
 
     @property
     def late(self) -> Product | None:
@@ -63,11 +87,17 @@ class Roles:
 
     # -- writers -------------------------------------------------------------------------------------------------------
 
-    def fresh(self, shared: Mapping[str, int] | None = None, layouts: Layouts | None = None) -> KernelWriter:
+    def new_writer(self, constants: Mapping[str, int] | None = None, layouts: Layouts | None = None) -> KernelWriter:
+        """Return a writer of one function; ``constants``: constexprs that have another value in it."""
         writer = KernelWriter(
-            self.program, self.plan.kernel, {**self.known, **(shared or {})}, "", interpreter=False, layouts=layouts
+            self.program,
+            self.plan.kernel,
+            {**self.constants, **(constants or {})},
+            "",
+            interpreter=False,
+            layouts=layouts,
         )
-        for name in OWN:
+        for name in RESERVED_NAMES:
             writer.names.of(("own", name), name)
         for loop in (*self.plan.loops, *([self.plan.outer] if self.plan.outer else [])):
             writer.ints.loops[loop.var] = loop
@@ -75,37 +105,40 @@ class Roles:
         writer.shapes.computed = self.computed
         return writer
 
-    def _source(self, wish: str, region: Region, key: int, ending: str = "_source", parts: int = 1) -> None:
-        writer = self.writer
-        writer.ints.loops[self.plan.loop.var] = self.plan.loop
-        whole = box(region, writer.ints)
+    def _source(self, name: str, region: Region, parts: int = 1) -> Source:
+        """Return the descriptor of a region, whose columns leave in ``parts``."""
+        with self._in_loop(self.writer):
+            whole = box(region, self.writer.ints)
         columns = whole.block[-1] if parts == 1 else int_op("//", whole.block[-1], num(parts))
-        part = replace(whole, block=(*whole.block[:-1], columns))
-        source = Source(f"{wish.removesuffix('_tile')}{ending}", region.tensor.name, part)
+        return Source(name, region.tensor.name, replace(whole, block=(*whole.block[:-1], columns)))
+
+    @contextmanager
+    def _in_loop(self, writer: KernelWriter) -> Iterator[None]:
+        """Within, the bounds of the loop's variable are known."""
+        writer.ints.loops[self.plan.loop.var] = self.plan.loop
+        yield
         del writer.ints.loops[self.plan.loop.var]
-        self.sources.append(source)
-        self.boxes[key] = source
+
+    @property
+    def sources(self) -> list[Source]:
+        return list(self.boxes.values())
 
     def buffer(self, load: Load) -> str:
-        many = load not in self.plan.resident
-        return f"{load.tile.name.removesuffix('_tile')}_buffer{'s' if many else ''}"
-
-    def barrier(self, group: Sequence[Load], word: str) -> str:
-        return f"{group[0].tile.name.removesuffix('_tile')}_{word}"
+        return f"{_stem(load)}_buffer{'' if load in self.plan.resident else 's'}"
 
     # -- a tile's place ------------------------------------------------------------------------------------------------
 
     def place(self) -> Function:
         """Return the function that computes, from ``pid``, the loop variables of a tile and the number of steps of its
         loop."""
-        writer, p = self.fresh(), self.plan
+        writer, p = self.new_writer(), self.plan
         trips = [writer.ints.iterations(loop) for loop in p.loops]
         write_variables(writer, p.loops, trips, "pid", [p.loop])
         writer.out.at = p.loop.span.line
         count = int_op("cdiv", int_op("-", p.loop.stop, p.loop.start), p.loop.step)
         code = writer.int_text(count)
-        whole = writer.ints.nonnegative(count.args[0]) if count.kind is IntKind.OP else True
-        code = code if whole else f"tl.cast({code}, tl.int32)"
+        if count.kind is IntKind.OP and not writer.ints.nonnegative(count.args[0]):
+            code = f"tl.cast({code}, tl.int32)"
         if self.walk is not None:
             code = f"tl.load({self.walk.count} + {writer.int_text(self.walk.row)})"
             writer.out.put(f"walked = {writer.int_text(self.walk.first)}")
@@ -124,7 +157,7 @@ class Roles:
 
     def _tile_text(self, writer: KernelWriter) -> str:
         """Return the number of tiles, in terms of the rows of a whole tile."""
-        return writer.ints.spell(self.tiles(), lambda e: "tile_rows" if e.name == self.plan.rows else e.name)
+        return writer.ints.spell(self.tiles(), lambda e: "tile_rows" if e.name == self.plan.rows_name else e.name)
 
     def _placed(self, writer: KernelWriter) -> list[str]:
         """Return the names that a tile's place consists of."""
@@ -136,13 +169,13 @@ class Roles:
     def begin(self, writer: KernelWriter, place: Function) -> None:
         """Write the start of the loop over tiles, if one program computes several."""
         out = writer.out
-        turns = self.plan.in_turn and writer.values.layouts is not None
+        turns = self.plan.in_turn and _is_group(writer)
         if self.plan.persistent:
             out.put("at = 0")
             out.put(f"tile_count = {'who' if turns else '0'}")
             total = writer.int_text(self.tiles())
-            if self.plan.shares and writer.values.layouts is not None:
-                out.put(f"tile_rows: gl.constexpr = {self.plan.rows} * GROUPS")
+            if self.plan.shares_rows and _is_group(writer):
+                out.put(f"tile_rows: gl.constexpr = {self.plan.rows_name} * GROUPS")
                 total = tidy(self._tile_text(writer))
             first, step = "gl.program_id(0)", "gl.num_programs(0)"
             if turns:
@@ -151,8 +184,8 @@ class Roles:
             out.depth += 1
         else:
             out.put("pid = gl.program_id(0)")
-        whole = self.plan.shares and writer.values.layouts is not None
-        args = [f"{n} * GROUPS" if whole and n == self.plan.rows else n for n in place.parameters[1:]]
+        is_share = self.plan.shares_rows and _is_group(writer)
+        args = [f"{n} * GROUPS" if is_share and n == self.plan.rows_name else n for n in place.parameters[1:]]
         out.put(f"{', '.join(self._placed(writer))} = {place.name}({', '.join(['pid', *args])})")
         if self.plan.outer is not None:
             out.put(f"each = steps // {writer.int_text(self.plan.outer.stop)}")
@@ -161,7 +194,7 @@ class Roles:
 
     def end(self, writer: KernelWriter) -> None:
         if self.plan.persistent:
-            turns = self.plan.in_turn and writer.values.layouts is not None
+            turns = self.plan.in_turn and _is_group(writer)
             if not turns:
                 writer.out.put("at += steps")
             writer.out.put(f"tile_count += {'GROUPS' if turns else '1'}")
@@ -200,26 +233,25 @@ class Roles:
     # -- the warp that loads -------------------------------------------------------------------------------------------
 
     def loads(self, place: Function) -> Function:
-        writer, p = self.fresh(), self.plan
+        writer, p = self.new_writer(), self.plan
         out = writer.out
         self.begin(writer, place)
         for name, load in p.offsets.items():
             self._offset(writer, name, load)
         for load in p.resident:
             out.at = load.span.line
-            ready = self.barrier([load], "ready")
             if p.persistent:
-                out.put(f"mbarrier.wait({self.barrier([load], 'free')}, (tile_count & 1) ^ 1)")
-            self._copy(writer, [load], ready, "")
+                out.put(barriers.wait(barriers.name([load], "free"), barriers.RESIDENT_FREE))
+            self._copy(writer, [load], "")
         out.at = p.loop.span.line
         writer.ints.loops[p.loop.var] = p.loop
         depth = self.steps(writer, p.loop, "0", "steps")
-        out.put(f"slot = {self.count('t')} % STAGES")
-        out.put(f"phase = {self.count('t')} // STAGES & 1")
+        out.put(f"slot = {barriers.slot(self.count('t'))}")
+        out.put(f"phase = {barriers.ready_phase(self.count('t'))}")
         for group in p.streams:
             out.at = group[0].span.line
-            out.put(f"mbarrier.wait({self.barrier(group, 'free')}.index(slot), phase ^ 1)")
-            self._copy(writer, group, f"{self.barrier(group, 'ready')}.index(slot)", ".index(slot)")
+            out.put(barriers.wait(f"{barriers.name(group, 'free')}.index(slot)", barriers.free_phase("phase")))
+            self._copy(writer, group, ".index(slot)")
         out.depth -= depth
         out.at = 0
         self.end(writer)
@@ -231,20 +263,22 @@ class Roles:
         writer.places.enter()
         place = writer.places.place(load.region, write=False)
         mask = f", mask={tidy(place.mask)}, other={pad_text(load.pad, load.tile.dtype)}" if place.mask else ""
-        value, edge = f"tl.load({tidy(place.pointer)}{mask})", 1 << 29
-        code = f"tl.minimum(tl.maximum({value}, {-edge}), {edge}).to(tl.int32)"
+        value = f"tl.load({tidy(place.pointer)}{mask})"
+        code = f"tl.minimum(tl.maximum({value}, {-_FARTHEST}), {_FARTHEST}).to(tl.int32)"
         writer.out.put(f"{writer.int_text(IntExpr(IntKind.LOOP, name=name))} = {code}")
         writer.places.leave(release=True)
 
-    def _copy(self, writer: KernelWriter, group: Sequence[Load], ready: str, slot: str) -> None:
-        sources = [self.boxes[id(load)] for load in group]
+    def _copy(self, writer: KernelWriter, group: Sequence[Load], slot: str) -> None:
+        """Write the copies of loads that arrive together; ``slot``: the text that selects a buffer and its barrier."""
+        ready = f"{barriers.name(group, 'ready')}{slot}"
         shared = self.shared(group)
-        size = " + ".join(
-            f"{s.name}.block_type.nbytes" + (" // CLUSTER" if shared and load not in shared else "")
-            for load, s in zip(group, sources, strict=True)
-        )
-        writer.out.put(f"mbarrier.expect({ready}, {size})")
-        for load, source in zip(group, sources, strict=True):
+        sizes = []
+        for load in group:
+            divided = " // CLUSTER" if shared and load not in shared else ""
+            sizes.append(f"{self.boxes[id(load)].name}.block_type.nbytes{divided}")
+        writer.out.put(f"mbarrier.expect({ready}, {' + '.join(sizes)})")
+        for load in group:
+            source = self.boxes[id(load)]
             writer.out.at = load.span.line
             target = f"{self.buffer(load)}{slot}"
             if len(source.box.block) > 2:
@@ -252,7 +286,8 @@ class Roles:
             copy = f"tma_load({source.name}, [{coordinates(writer, source.box)}], {ready}, {target}"
             if load in shared:
                 writer.out.put("if CLUSTER > 1:  # the first block loads it for all of them")
-                writer.out.put(f"    mbarrier.wait({self.barrier(group, 'taken')}{slot}, phase ^ 1)")
+                taken = f"{barriers.name(group, 'taken')}{slot}"
+                writer.out.put(f"    {barriers.wait(taken, barriers.free_phase('phase'))}")
                 writer.out.put(f"    {copy}, multicast=True)")
                 writer.out.put("else:")
                 writer.out.put(f"    {copy})")
@@ -267,66 +302,24 @@ class Roles:
 
     def divided(self, source: Source) -> int | None:
         """Return the dimension of a box that the blocks of a cluster divide; None if all take the whole box."""
-        rows = next(lp.var for lp in self.plan.loops if lp.step == self.plan.height)
-        return next((k for k, at in enumerate(source.box.at) if rows in at.loop_vars()), None)
+        rows = self.plan.row_loop
+        assert rows is not None
+        return next((k for k, at in enumerate(source.box.at) if rows.var in at.loop_vars()), None)
 
     # -- the kernel ----------------------------------------------------------------------------------------------------
 
     def kernel(self, loads: Function, multiplies: Function) -> Function:
-        writer, p = self.fresh(), self.plan
+        writer, p = self.new_writer(), self.plan
         put = writer.out.put
-        barriers: list[tuple[str, int, str]] = []
-        for load in p.resident:
-            shape = f"[{', '.join(writer.int_text(e) for e in flat(load.tile.shape))}]"
-            put(self._memory(self.buffer(load), self.boxes[id(load)].name, shape, shape))
-            barriers.append((self.barrier([load], "ready"), 0, "1"))
-            if p.persistent:
-                barriers.append((self.barrier([load], "free"), 0, "GROUPS"))
-        for group in p.streams:
-            for load in group:
-                extents = ", ".join(writer.int_text(e) for e in flat(load.tile.shape))
-                put(self._memory(self.buffer(load), self.boxes[id(load)].name, f"[STAGES, {extents}]", f"[{extents}]"))
-            takers = "1" if p.in_turn else "GROUPS"
-            if p.cluster > 1:
-                self._cluster_barriers(put, group)
-                continue
-            barriers += [(self.barrier(group, "ready"), 1, "1"), (self.barrier(group, "free"), 1, takers)]
-        if p.async_store is not None:
-            shape = self._stored_shape(writer)
-            copies = "GROUPS, " if p.groups > 1 else ""
-            if p.parts > 1:
-                copies = "2 * GROUPS, " if p.groups > 1 else "2, "
-            put(self._memory("result_buffer", self.boxes[id(p.async_store)].name, f"[{copies}{shape}]", f"[{shape}]"))
-        if p.in_turn or self.alternates:
-            put("turns = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())")
-            put("for turn in gl.static_range(GROUPS):")
-            put("    mbarrier.init(turns.index(turn), count=1)")
-        for name, many, _ in barriers:
-            put(
-                f"{name} = gl.allocate_shared_memory(gl.int64, [{'STAGES, ' if many else ''}1], "
-                "mbarrier.MBarrierLayout())"
-            )
-        for name, many, count in barriers:
-            if not many:
-                put(f"mbarrier.init({name}, count={count})")
-        put("for slot in gl.static_range(STAGES):")
-        for name, many, count in barriers:
-            if many:
-                put(f"    mbarrier.init({name}.index(slot), count={count})")
-        if p.cluster > 1:
-            for group in p.streams:
-                ready, free, taken = (self.barrier(group, word) for word in ("ready", "free", "taken"))
-                put(f"    mbarrier.init({ready}.index(slot), count=1)")
-                put(f"    mbarrier.init({free}.index(slot), count=1)")
-                put("    if CLUSTER > 1:")
-                put(f"        mbarrier.init({taken}.index(slot), count=1)  # from each block")
+        self._put_buffers(writer)
+        self._put_barriers(put)
         put("fence_async_shared()")
         if p.cluster > 1:
             put("if CLUSTER > 1:")
             put("    cluster.barrier()")
         put("gl.warp_specialize([")
         for who in range(p.groups):
-            args = [self._shared(name, str(who)) for name in multiplies.parameters]
+            args = [self._group_argument(name, str(who)) for name in multiplies.parameters]
             put(f"    ({multiplies.name}, ({', '.join(args)},)),")
         put(f"    ({loads.name}, ({', '.join(loads.parameters)},)),")
         workers = ["WARPS"] * (p.groups - 1) + ["1"]
@@ -335,41 +328,107 @@ class Roles:
         if p.cluster > 1:
             put("if CLUSTER > 1:  # none ends while another writes to its memory")
             put("    cluster.barrier()")
-        words = f"{p.groups} group{'s' * (p.groups > 1)} of {p.warps // p.groups} warps multiply, one warp loads"
+        groups = f"{p.groups} group{'s' * (p.groups > 1)} of {p.warps // p.groups} warps multiply, one warp loads"
         return Function(
-            f"{self.name}_asynchronous", f"{words}; {p.shared_bytes:,} bytes of shared memory.", writer.out.lines
+            f"{self.name}_asynchronous", f"{groups}; {p.shared_bytes:,} bytes of shared memory.", writer.out.lines
         )
 
-    def _cluster_barriers(self, put: Callable[[str], None], group: Sequence[Load]) -> None:
+    def _put_buffers(self, writer: KernelWriter) -> None:
+        """Write the buffers in shared memory, and a cluster's barriers."""
+        put, p = writer.out.put, self.plan
+        for load in p.buffered:
+            extents = ", ".join(writer.int_text(e) for e in matrix_shape(load.tile.shape))
+            copies = "" if load in p.resident else "STAGES, "
+            put(self._memory(self.buffer(load), self.boxes[id(load)].name, f"[{copies}{extents}]", f"[{extents}]"))
+        if p.cluster > 1:
+            for group in p.streams:
+                self._put_cluster_barriers(put, group)
+        if p.async_store is not None:
+            shape = self._stored_shape(writer)
+            factors = [*(["2"] if p.store_parts > 1 else []), *(["GROUPS"] if p.groups > 1 else [])]
+            copies = f"{' * '.join(factors)}, " if factors else ""
+            source = self.boxes[id(p.async_store)].name
+            put(self._memory("result_buffer", source, f"[{copies}{shape}]", f"[{shape}]"))
+
+    def _barriers(self) -> list[_Barrier]:
+        """Return the barriers of resident tiles, then those of the streams; a cluster's are written apart."""
+        p, listed = self.plan, []
+        for load in p.resident:
+            listed.append(_Barrier(barriers.name([load], "ready"), False, "1"))
+            if p.persistent:
+                listed.append(_Barrier(barriers.name([load], "free"), False, "GROUPS"))
+        for group in p.streams if p.cluster == 1 else ():
+            listed.append(_Barrier(barriers.name(group, "ready"), True, "1"))
+            listed.append(_Barrier(barriers.name(group, "free"), True, "1" if p.in_turn else "GROUPS"))
+        return listed
+
+    def _put_barriers(self, put: Callable[[str], None]) -> None:
+        p, listed = self.plan, self._barriers()
+        if p.in_turn or self.alternates:
+            put(_allocated("turns", "[GROUPS, 1]"))
+            put("for turn in gl.static_range(GROUPS):")
+            put("    mbarrier.init(turns.index(turn), count=1)")
+        for barrier in listed:
+            put(_allocated(barrier.name, "[STAGES, 1]" if barrier.for_each_slot else "[1]"))
+        for barrier in listed:
+            if not barrier.for_each_slot:
+                put(f"mbarrier.init({barrier.name}, count={barrier.arrivals})")
+        put("for slot in gl.static_range(STAGES):")
+        for barrier in listed:
+            if barrier.for_each_slot:
+                put(f"    mbarrier.init({barrier.name}.index(slot), count={barrier.arrivals})")
+        for group in p.streams if p.cluster > 1 else ():
+            put(f"    mbarrier.init({barriers.name(group, 'ready')}.index(slot), count=1)")
+            put(f"    mbarrier.init({barriers.name(group, 'free')}.index(slot), count=1)")
+            put("    if CLUSTER > 1:")
+            put(f"        mbarrier.init({barriers.name(group, 'taken')}.index(slot), count=1)  # from each block")
+
+    def _put_cluster_barriers(self, put: Callable[[str], None], group: Sequence[Load]) -> None:
         """Write the barriers of a cluster's blocks: one of each block, and one of all, which the first block holds."""
-        ready, free, taken = (self.barrier(group, word) for word in ("ready", "free", "taken"))
+        ready, free, taken = (barriers.name(group, event) for event in ("ready", "free", "taken"))
         put("if CLUSTER > 1:")
-        for name, blocks, bases in ((ready, "CLUSTER", "[[1]]"), (free, "CLUSTER", "[[1]]"), (taken, "1", "[[0]]")):
-            layout = f"mbarrier.MBarrierLayout({bases})"
-            put(f"    {name} = gl.allocate_shared_memory(gl.int64, [STAGES, {blocks}], {layout})")
+        for name in (ready, free):
+            put(f"    {_allocated(name, '[STAGES, CLUSTER]', '[[1]]')}")
+        put(f"    {_allocated(taken, '[STAGES, 1]', '[[0]]')}")
         put("else:")
         for name in (ready, free):
-            put(f"    {name} = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())")
+            put(f"    {_allocated(name, '[STAGES, 1]')}")
         put(f"    {taken} = {free}")
 
     def _stored_shape(self, writer: KernelWriter) -> str:
         """Return the extents of the buffer that results leave through."""
         assert self.plan.async_store is not None
-        rows, columns = flat(self.plan.async_store.region.shape)
-        columns = columns if self.plan.parts == 1 else int_op("//", columns, num(self.plan.parts))
-        return ", ".join(self._shared(writer.int_text(e), "") for e in (rows, columns))
+        rows, columns = matrix_shape(self.plan.async_store.region.shape)
+        columns = columns if self.plan.store_parts == 1 else int_op("//", columns, num(self.plan.store_parts))
+        return ", ".join(self._group_argument(writer.int_text(e), "") for e in (rows, columns))
 
     def _memory(self, name: str, source: str, shape: str, block: str) -> str:
         layout = f"gl.NVMMASharedLayout.get_default_for({block}, {source}.dtype)"
         layout = layout if self.plan.cluster == 1 else f"{source}.layout"
         return f"{name} = gl.allocate_shared_memory({source}.dtype, {shape}, {layout})"
 
-    def _shared(self, name: str, who: str) -> str:
+    def _group_argument(self, name: str, who: str) -> str:
+        """Return what a group gets for its parameter ``name``: its number, or its share of the rows."""
         if name == "who":
             return who
-        if name == self.plan.rows and self.plan.shares:
+        if name == self.plan.rows_name and self.plan.shares_rows:
             return f"{name} // GROUPS"
         return name
 
 
-__all__ = ["Roles"]
+def _stem(load: Load) -> str:
+    """Return the start of the names of a load's buffers, barriers and descriptor."""
+    return load.tile.name.removesuffix("_tile")
+
+
+def _is_group(writer: KernelWriter) -> bool:
+    """Is it the writer of a group that multiplies?"""
+    return writer.values.layouts is not None
+
+
+def _allocated(name: str, shape: str, blocks: str = "") -> str:
+    """Return the allocation of barriers; ``blocks``: how the blocks of a cluster have them."""
+    return f"{name} = gl.allocate_shared_memory(gl.int64, {shape}, mbarrier.MBarrierLayout({blocks}))"
+
+
+__all__ = ["Roles", "coordinates"]

@@ -18,24 +18,26 @@ from kernellab.sketch.program.walk import statements, subvalues
 
 
 @dataclass(frozen=True)
-class Lanes:
-    """The position of a region's range in the tile: along ``axis`` of ``total`` lanes, at ``lane // over % extent``."""
+class RangeLanes:
+    """Where a region's range lies in a tile: along ``axis`` of ``total`` lanes, at ``lane // stride % extent``.
+
+    The ranges of extents 4 and 8 that make up the 32 rows of a matrix have the strides 8 and 1."""
 
     axis: int
     total: IntExpr
-    over: IntExpr
+    stride: IntExpr
     extent: IntExpr
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldedLoad:
     """A load whose tile has another shape; one entry of ``lanes`` for each range of the region."""
 
     tile: Tile
-    lanes: tuple[Lanes, ...]
+    lanes: tuple[RangeLanes, ...]
 
 
-def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dict[int, Value]]:
+def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, FoldedLoad], dict[int, Value]]:
     """Return the loads to write in another shape, by id of the statement, and replacements of values, by id of the
     value."""
     loads: dict[str, Load] = {}
@@ -52,50 +54,53 @@ def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dic
             loads[stmt.tile.uid] = stmt
         elif isinstance(stmt, Gemm):
             products.append(stmt)
-    folded: dict[int, Folded] = {}
+    folded: dict[int, FoldedLoad] = {}
     swapped: dict[int, Value] = {}
     for uid, uses in _operands(products).items():
-        load, inner = loads.get(uid), uses[0].inner
-        shared = all(use.inner == inner for use in uses)
-        if load is None or not shared or reads[uid] != len(uses) or writes[uid] != 1:
+        load, reshaped = loads.get(uid), uses[0].reshaped
+        is_shared = all(use.reshaped == reshaped for use in uses)
+        if load is None or not is_shared or reads[uid] != len(uses) or writes[uid] != 1:
             continue
-        fold = _fold(inner, load, shapes)
+        fold = _fold(reshaped, load, shapes)
         if fold is None:
             continue
         folded[id(load)] = fold
         read = Read(Type(fold.tile.shape, fold.tile.dtype), fold.tile)
-        for value, each in ((use.value, use.each) for use in uses):
-            swapped[id(value)] = read if each is None else Apply(each.type, each.op, (read,), each.attrs)
+        for use in uses:
+            operation = use.operation
+            swapped[id(use.value)] = (
+                read if operation is None else Apply(operation.type, operation.op, (read,), operation.attrs)
+            )
     return folded, swapped
 
 
 @dataclass(frozen=True)
-class _Use:
-    """A product's operand, the elementwise operation that it may be, and the reshaped tile inside."""
+class _Operand:
+    """A product's operand ``operation(reshaped)``: maybe an elementwise operation, of a reshaped tile."""
 
     value: Value
-    each: Apply | None
-    inner: Value
+    operation: Apply | None
+    reshaped: Value
 
 
-def _operands(products: list[Gemm]) -> dict[str, list[_Use]]:
+def _operands(products: list[Gemm]) -> dict[str, list[_Operand]]:
     """Return the operands that are reshaped tiles, by tile: products of parts read one several times."""
-    uses: dict[str, list[_Use]] = {}
+    uses: dict[str, list[_Operand]] = {}
     for stmt in products:
         if not any(isinstance(v, Apply) and v.op == "reshape" for x in (stmt.a, stmt.b) for v in subvalues(x)):
             # a transpose alone costs nothing: the product reads in the other order
             continue
         for value in (stmt.a, stmt.b):
             # an elementwise operation keeps the shape
-            each = value if isinstance(value, Apply) and _is_of_each(value) else None
-            inner = value if each is None else each.args[0]
-            source = _source(inner)
+            operation = value if isinstance(value, Apply) and _is_elementwise(value) else None
+            reshaped = value if operation is None else operation.args[0]
+            source = _source(reshaped)
             if source is not None:
-                uses.setdefault(source.tile.uid, []).append(_Use(value, each, inner))
+                uses.setdefault(source.tile.uid, []).append(_Operand(value, operation, reshaped))
     return uses
 
 
-def _is_of_each(value: Apply) -> bool:
+def _is_elementwise(value: Apply) -> bool:
     return len(value.args) == 1 and OPS[value.op].kind is OpKind.POINTWISE
 
 
@@ -115,27 +120,26 @@ def _source(value: Value) -> Read | None:
     return value if isinstance(value, Read) else None
 
 
-def _fold(value: Value, load: Load, shapes: Shapes) -> Folded | None:
+def _fold(value: Value, load: Load, shapes: Shapes) -> FoldedLoad | None:
     ranges = [i.extent for i in load.region.index if isinstance(i, Range)]
     if len(value.type.shape) != 2 or load.tile.dtype is not load.region.tensor.dtype:
         return None
-    #: for each dimension of the value so far, the ranges that it consists of, outer first
     parts = _parts(value, [[n] for n in range(len(ranges))], ranges)
     if parts is None or len(parts) != 2 or any(len(p) > 1 and not _exact(p, ranges, shapes) for p in parts):
         return None
     tile = Tile(load.tile.name, load.tile.uid, value.type.shape, load.tile.dtype, load.tile.hints)
-    return Folded(tile, merged(parts, ranges))
+    return FoldedLoad(tile, lanes_of_parts(parts, ranges))
 
 
-def merged(parts: Sequence[Sequence[int]], ranges: Sequence[IntExpr]) -> tuple[Lanes, ...]:
+def lanes_of_parts(parts: Sequence[Sequence[int]], ranges: Sequence[IntExpr]) -> tuple[RangeLanes, ...]:
     """Return the lanes of each of ``ranges`` in a tile whose dimensions consist of ``parts`` of them, outer first."""
-    lanes: dict[int, Lanes] = {}
+    lanes: dict[int, RangeLanes] = {}
     for axis, members in enumerate(parts):
         total = product(ranges[n] for n in members)
-        over = num(1)
+        stride = num(1)
         for n in reversed(members):
-            lanes[n] = Lanes(axis, total, over, ranges[n])
-            over = int_op("*", over, ranges[n])
+            lanes[n] = RangeLanes(axis, total, stride, ranges[n])
+            stride = int_op("*", stride, ranges[n])
     return tuple(lanes[n] for n in range(len(ranges)))
 
 
@@ -144,6 +148,8 @@ def _exact(members: list[int], ranges: list[IntExpr], shapes: Shapes) -> bool:
 
 
 def _parts(value: Value, start: list[list[int]], ranges: list[IntExpr]) -> list[list[int]] | None:
+    """Return for each dimension of ``value`` the ranges that it consists of, outer first; ``start``: those of the tile
+    under its reshapes and transposes. None if a dimension has a part of a range."""
     if isinstance(value, Read):
         return start if len(value.type.shape) == len(ranges) else None
     assert isinstance(value, Apply)
@@ -157,12 +163,12 @@ def _parts(value: Value, start: list[list[int]], ranges: list[IntExpr]) -> list[
     left = list(zip(inner, value.args[0].type.shape, strict=True))
     for extent in value.type.shape:
         members: list[int] = []
-        product = num(1)
-        while left and product != extent:
-            part, size = left.pop(0)
+        size = num(1)
+        while left and size != extent:
+            part, part_size = left.pop(0)
             members += part
-            product = int_op("*", product, size)
-        if product != extent:
+            size = int_op("*", size, part_size)
+        if size != extent:
             return None
         result.append(members)
     return None if left else result

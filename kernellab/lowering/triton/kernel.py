@@ -11,7 +11,7 @@ from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names, tidy
 from kernellab.lowering.triton.contractions import RULES, SCANS, dot, moments, outer_sum
 from kernellab.lowering.triton.descriptors import OPTION, Described, describe
-from kernellab.lowering.triton.folded import Folded, folded_loads
+from kernellab.lowering.triton.folded import FoldedLoad, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
 from kernellab.lowering.triton.grid import Team, write_grid
 from kernellab.lowering.triton.places import AlignedRow, PlaceWriter, aligned_row
@@ -120,7 +120,7 @@ class KernelWriter:
         self.values.remainders = remainders(once)
         self._streamed = _read_once(kernel)
         #: loads to write in another shape, by id of the statement
-        self.folded: dict[int, Folded] = {}
+        self.folded: dict[int, FoldedLoad] = {}
         self._swapped: dict[int, Value] = {}
         self._described: dict[int, Described] = {}
         self.team: Team | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernellab.lowering.python_text import Names
-from kernellab.lowering.triton.folded import Lanes
+from kernellab.lowering.triton.folded import RangeLanes
 from kernellab.lowering.triton.shapes import Extent, Ints, Shapes, minus_one, shaped
 from kernellab.lowering.triton.text import Writer, is_atom
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
@@ -54,7 +54,7 @@ class PlaceWriter:
             for name in ended.values():
                 self.names.release(name)
 
-    def place(self, region: Region, *, write: bool, lanes: tuple[Lanes, ...] = (), turned: bool = False) -> Place:
+    def place(self, region: Region, *, write: bool, lanes: tuple[RangeLanes, ...] = (), turned: bool = False) -> Place:
         """Return the region's elements; ``lanes`` has the positions of its ranges in a tile of another shape (two
         dimensions).
 
@@ -84,7 +84,7 @@ class PlaceWriter:
                 continue
             if joined:
                 outer, inner = lanes[axis : axis + 2]
-                both = Lanes(outer.axis, outer.total, inner.over, int_op("*", outer.extent, inner.extent))
+                both = RangeLanes(outer.axis, outer.total, inner.stride, int_op("*", outer.extent, inner.extent))
                 at = self._vector(index, outer.axis, rank, size, self._spread(both))
                 vectors.append(" * ".join([_factor(at), *map(_factor, strides)]))
                 axis += 2
@@ -103,7 +103,7 @@ class PlaceWriter:
             mask = f"({mask}) != 0"
         return Place(pointer, mask)
 
-    def _joined(self, region: Region, d: int, lanes: tuple[Lanes, ...]) -> bool:
+    def _joined(self, region: Region, d: int, lanes: tuple[RangeLanes, ...]) -> bool:
         """Are all elements of dimensions ``d`` and the next one lanes in their order? Their index is the lane, then."""
         ranges, sizes = region.index[d : d + 2], region.tensor.shape[d : d + 2]
         if len(ranges) < 2 or len(lanes) < 2 or not all(isinstance(ix, Range) for ix in ranges):
@@ -114,17 +114,18 @@ class PlaceWriter:
             and self.shapes.extent(ix.extent).exact
             for ix, size in zip(ranges, sizes, strict=True)
         )  # fmt: skip
-        return whole and outer.axis == inner.axis and self.ints.equal(outer.over, int_op("*", inner.over, inner.extent))
+        is_row_major = self.ints.equal(outer.stride, int_op("*", inner.stride, inner.extent))
+        return whole and outer.axis == inner.axis and is_row_major
 
-    def _spread(self, lanes: Lanes) -> str:
+    def _spread(self, lanes: RangeLanes) -> str:
         """Return a range's indices along a dimension that it shares with others."""
         own = self.shapes.extent(lanes.extent).padded
         if self.ints.equal(lanes.total, lanes.extent):
             return f"{self.shapes.arange}(0, {own})"
         code = f"{self.shapes.arange}(0, {self.int_text(lanes.total)})"
-        if not lanes.over.is_one:
-            code = f"({code} // {_factor(self.int_text(lanes.over))})"
-        return code if self.ints.equal(int_op("*", lanes.over, lanes.extent), lanes.total) else f"({code} % {own})"
+        if not lanes.stride.is_one:
+            code = f"({code} // {_factor(self.int_text(lanes.stride))})"
+        return code if self.ints.equal(int_op("*", lanes.stride, lanes.extent), lanes.total) else f"({code} % {own})"
 
     def _vector(self, index: Range, axis: int, rank: int, size: IntExpr, lanes: str = "") -> str:
         lanes = lanes or f"{self.shapes.arange}(0, {self.shapes.extent(index.extent).padded})"

@@ -17,8 +17,8 @@ from kernellab.lowering.library_call import own_kernels
 from kernellab.lowering.narrow_integers import narrowed
 from kernellab.lowering.triton import launched
 from kernellab.lowering.triton.kernel import KernelWriter, Written
+from kernellab.lowering.triton.library import library as library_text
 from kernellab.lowering.triton.text import join_comments
-from kernellab.lowering.triton.text import library as library_text
 from kernellab.lowering.unseen import Walk, with_walks
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
@@ -292,8 +292,9 @@ class Host:
         if own.cluster > 1:
             self.host.put(f"    _cluster = {own.cluster} if kl_clusters else 1")
         argument_texts = {"STAGES": stages, "WARPS": warps, "GROUPS": str(own.groups)}
-        argument_texts |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
-        arguments = [{**argument_texts, **own.given}.get(n, n) for n in own.functions[-1].parameters]
+        argument_texts |= {name: descriptor.call() for name, descriptor in own.descriptors.items()}
+        argument_texts |= own.arguments
+        arguments = [argument_texts.get(n, n) for n in own.functions[-1].parameters]
         arguments += [f"num_warps={warps}", *(["num_ctas=_cluster"] if own.cluster > 1 else [])]
         self.host.put(f"    {own.functions[-1].name}[({own.grid},)]({', '.join(arguments)})")
         self.host.put("else:")

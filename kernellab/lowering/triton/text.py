@@ -1,4 +1,4 @@
-"""Text of a Triton kernel: lines with their sketch lines, and the library functions that they call."""
+"""Text of a Triton kernel: lines with the sketch lines that they come from."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import ast
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib.resources import files
 
 from kernellab import python_tree
 
@@ -54,29 +52,6 @@ def join_comments(
     return "\n".join(out) + "\n", mapped
 
 
-def library(named: frozenset[str], *, interpreter: bool) -> str:
-    """Return the library functions among ``named`` and those that they call, in the library's order."""
-    table = {**_functions("library.py"), **_functions("library_order.py")}
-    if interpreter:
-        table.update(_functions("library_interpreter.py"))
-    wanted: set[str] = set()
-    todo = set(named)
-    while todo:
-        name = todo.pop()
-        if name in table and name not in wanted:
-            wanted.add(name)
-            todo |= table[name].names
-    return "\n\n".join(f"{function.text}\n" for name, function in table.items() if name in wanted)
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function of the library: its text, and the names in its body."""
-
-    text: str
-    names: frozenset[str]
-
-
 def names_in(tree: ast.AST) -> frozenset[str]:
     """Return every name in the code."""
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
@@ -85,15 +60,3 @@ def names_in(tree: ast.AST) -> frozenset[str]:
 def names_used(lines: Sequence[tuple[str, int]]) -> frozenset[str]:
     """Return every name in a function's lines; each line has its number in the sketch."""
     return names_in(python_tree.parse("def f():\n" + "\n".join(text for text, _ in lines)))
-
-
-@lru_cache(maxsize=3)
-def _functions(file: str) -> dict[str, Function]:
-    source = (files("kernellab.lowering.triton") / file).read_text()
-    tree = python_tree.parse(source)
-    lines = source.splitlines()
-    return {
-        node.name: Function("\n".join(lines[node.decorator_list[0].lineno - 1 : node.end_lineno]), names_in(node))
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-    }

@@ -1,10 +1,10 @@
-"""Stand-ins for functions of ``library.py`` where Triton's interpreter is slow or wrong.
+"""Stand-ins for functions of the library where Triton's interpreter is slow or wrong.
 
 It runs a custom combine one element at a time, lets NaN fall out of a maximum, and truncates to bfloat16.
 """
 
 # mypy: ignore-errors
-# ruff: noqa: F821 - the text is joined with that of library.py
+# ruff: noqa: F821 - the text is joined with that of the other modules
 
 import triton
 import triton.language as tl

@@ -1,17 +1,15 @@
-"""Functions of the library for sorts, and for rows of any length in whole vectors (``kl_read_row``, ``kl_write_row``).
-
-A sort is one of signed integers, the keys, which order as the values do:
+"""Sorts, as sorts of signed integers, the keys, which order as the values do:
 
     a float      its bits as an integer, all but the sign flipped where it is negative; NaN is the largest key
     an integer   itself
     descending   ~key
     a lane beyond the row   the largest key, so that it comes last
 
-For a stable order the lane's place lies under the key: ``key << 16 | place`` (int32) of 16-bit dtypes, ``key << 32 |
-place`` (int64) of shorter than 64 bits; then -0 has the key of 0, so that their places decide. A 64-bit key has no room
-for a place: :func:`kl_long_places` sorts its halves, the low one first.
+For a stable order the lane's place lies under the key, and -0 has the key of 0, so that their places decide:
 
-See library.py, with whose functions the lowering copies them.
+    16-bit dtypes     int32   bits 31..16 the key, 15..0 the place
+    8 and 32 bits     int64   bits 63..32 the key, 31..0 the place
+    64 bits           no room: :func:`kl_long_places` sorts by the key's low half, then by its high one
 """
 
 # mypy: ignore-errors
@@ -76,38 +74,3 @@ def kl_first_in_order(x, count: tl.constexpr):
         return tl.min(x, len(x.shape) - 1, keep_dims=True)
     else:
         return ~tl.topk(~x, count)
-
-
-@triton.jit
-def kl_read_row(tensor, total, first, at, length, SIZE: tl.constexpr, VECTOR: tl.constexpr, pad):
-    """Reads ``SIZE`` elements from ``at`` of a row whose element 0 is ``tensor[first]``; outside of the row, ``pad``.
-
-    ``first + at`` is a multiple of ``VECTOR``: each vector that holds an element of the row is read at once, with its
-    neighbours of other rows. Only the end of a tensor of ``total`` elements that is no whole vector is read one by one.
-    """
-    tl.static_assert(SIZE % VECTOR == 0)
-    places = tensor + (tl.multiple_of(first + at, VECTOR) + tl.arange(0, SIZE))
-    vector = at + tl.arange(0, SIZE) // VECTOR * VECTOR
-    whole = (vector + VECTOR > 0) & (vector < length) & (first + vector + VECTOR <= total)
-    tile = tl.load(places, mask=whole, other=pad)
-    if (at < 0) | (at + SIZE > length):
-        lane = at + tl.arange(0, SIZE)
-        inside = (lane >= 0) & (lane < length)
-        if total % VECTOR != 0:
-            if first + length > total // VECTOR * VECTOR:
-                tile = tl.where(whole, tile, tl.load(places, mask=inside & ~whole, other=pad))
-        tile = tl.where(inside, tile, tl.cast(pad, tile.dtype))
-    return tile
-
-
-@triton.jit
-def kl_write_row(tensor, first, at, length, SIZE: tl.constexpr, VECTOR: tl.constexpr, tile):
-    """Writes what ``kl_read_row`` reads; nothing outside of the row."""
-    tl.static_assert(SIZE % VECTOR == 0)
-    places = tensor + (tl.multiple_of(first + at, VECTOR) + tl.arange(0, SIZE))
-    vector = at + tl.arange(0, SIZE) // VECTOR * VECTOR
-    whole = (vector >= 0) & (vector + VECTOR <= length)
-    tl.store(places, tile, mask=whole)
-    if (at < 0) | (at + SIZE > length):
-        lane = at + tl.arange(0, SIZE)
-        tl.store(places, tile, mask=(lane >= 0) & (lane < length) & ~whole)
