@@ -112,9 +112,9 @@ def report(probe_models: bool = False) -> str:
 
 def asynchronous_kernels() -> str:
     """Why Triton's Gluon cannot be used here, "" where it can."""
-    from kernellab.lowering.gluon.names import known
+    from kernellab.lowering.gluon.names import unavailable
 
-    return known()
+    return unavailable()
 
 
 def models_of(probe_models: bool) -> tuple[str, ...]:

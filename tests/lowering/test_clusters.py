@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kernellab.lowering import lower
-from kernellab.lowering.gluon.names import known
+from kernellab.lowering.gluon.names import unavailable
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Target
@@ -126,8 +126,8 @@ def test_what_both_blocks_need_is_loaded_once(sketch: str, task: str) -> None:
 @pytest.fixture(scope="module")
 def sass(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
     """Facts of the machine code of both kernels, by file."""
-    if known():
-        pytest.skip(known())
+    if unavailable():
+        pytest.skip(unavailable())
     folder = tmp_path_factory.mktemp("clusters")
     for name, sketch, task in (("rows", SKETCH, TASK), ("turned", TURNED, TURNED_TASK)):
         (folder / f"{name}.py").write_text(lowered(sketch, task))

@@ -17,7 +17,7 @@ from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.lowering import lower
 from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
-from kernellab.lowering.gluon.names import known
+from kernellab.lowering.gluon.names import unavailable
 from kernellab.lowering.gluon.offsets import placed
 from kernellab.lowering.gluon.padded import padded
 from kernellab.lowering.gluon.planner import plan
@@ -423,8 +423,8 @@ def sass(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, dict[str, int]]]:
     """Of each case that this run asks for: facts of its kernels' machine code."""
-    if known():
-        pytest.skip(known())
+    if unavailable():
+        pytest.skip(unavailable())
     folder = tmp_path_factory.mktemp("sass")
     names = asked(request, "name")
     for name, text in ((name, SASS_CASES[name]) for name in names):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from kernellab.lowering.gluon import barriers
 from kernellab.lowering.gluon.boxes import Refused
+from kernellab.lowering.gluon.kernel import KernelStart
 from kernellab.lowering.gluon.multiply import multiplies
 from kernellab.lowering.gluon.offsets import placed
 from kernellab.lowering.gluon.padded import padded
@@ -133,7 +134,7 @@ def _functions(program: Program, roles: Roles) -> tuple[dict[str, bool], list[Fu
     parameters = _parameters(program, roles)
     loads.parameters[:] = _used_parameters(loads, parameters)
     groups.parameters[:] = _used_parameters(groups, parameters)
-    kernel = roles.kernel(loads, groups)
+    kernel = KernelStart(roles).write(loads, groups)
     used = kernel.used().union(loads.parameters, groups.parameters)
     allocated = _allocated_names(roles)
     kernel.parameters[:] = [name for name in parameters if name in used and name not in allocated]

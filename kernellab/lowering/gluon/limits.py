@@ -1,4 +1,5 @@
-"""The chip's limits on an asynchronous kernel: rows of a group, registers of a thread, shared memory of a block."""
+"""The chip's limits on an asynchronous kernel: rows of a group, registers of a thread, shared memory of a block, blocks
+of a cluster, parts of a result."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused
 from kernellab.lowering.gluon.plan import Plan
 from kernellab.sketch.program.ints import IntExpr, num
-from kernellab.sketch.program.program import Alloc, Assign, Program, Scatter, Store
+from kernellab.sketch.program.program import Alloc, Assign, Load, Program, Scatter, Store
 from kernellab.target import Target
 
 #: least rows that one group of four warps multiplies (PTX, wgmma)
@@ -25,6 +26,8 @@ _REGISTER_UNIT = 8
 _SPARE_REGISTERS = 24
 #: bytes of shared memory for barriers and for the compiler
 _SPARE_BYTES = 1024
+#: least bytes of a row of a result that leaves in parts: those of the copy engine's widest pattern in shared memory
+_STORED_BYTES = 128
 
 
 def within_limits(program: Program, plan: Plan, facts: Bounds, target: Target) -> Plan:
@@ -117,4 +120,46 @@ def _elements(shape: Sequence[IntExpr], facts: Bounds) -> int:
     return total
 
 
-__all__ = ["GROUP_ROWS", "LOADER_REGISTERS", "within_limits"]
+def cluster_of(plan: Plan, wanted: int, facts: Bounds) -> int:
+    """Return the blocks of a cluster.
+
+    Raises:
+        Refused: the kernel is not one that this lowering writes for clusters.
+    """
+    if wanted == 1:
+        return 1
+    rows = plan.row_loop
+    if wanted != 2 or rows is None or rows.hints.cluster != wanted:
+        raise Refused("a cluster is of 2 blocks along the loop over the products' rows")
+    is_plain = (
+        plan.persistent
+        and plan.ahead
+        and plan.accumulates
+        and plan.groups == 1
+        and plan.rows_name
+        and plan.outer is None
+    )
+    if not is_plain or plan.async_store is None or plan.resident or any(isinstance(s, Load) for s in plan.before):
+        raise Refused("clusters need a persistent grid, one group, products that only add up, and an async_store")
+    span, tile = facts.const(rows.stop), facts.const(plan.tile_rows)
+    regions = [*(load.region for load in plan.streams[0]), plan.async_store.region]
+    if any(len(region.shape) != 2 or len(region.index) != 2 for region in regions):
+        raise Refused("a cluster's tiles are blocks of tensors of two dimensions")
+    if rows.start != num(0) or span is None or not tile or span % (wanted * tile):
+        raise Refused(f"its rows are no multiple of the {wanted} tiles of a cluster")
+    return wanted
+
+
+def store_parts_of(store: Store, wanted: int, facts: Bounds) -> int:
+    """Return the parts in which ``store`` writes its columns: those ``wanted`` if each is at least a whole line.
+
+    Raises:
+        Refused: the number is no power of two.
+    """
+    if wanted & (wanted - 1):
+        raise Refused(f"its results leave in {wanted} parts, which is no power of two")
+    columns = facts.const(store.region.shape[-1]) or 0
+    return min(wanted, max(1, columns * store.region.tensor.dtype.bytes // _STORED_BYTES))
+
+
+__all__ = ["GROUP_ROWS", "LOADER_REGISTERS", "cluster_of", "store_parts_of", "within_limits"]

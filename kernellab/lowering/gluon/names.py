@@ -99,7 +99,7 @@ def kl_blocks(tensor, shape, block, divided=(), cluster=1):
     return kl_described(tensor.data_ptr(), tensor.dtype, shape, block, divided if cluster > 1 else ())
 '''
 
-#: names that :func:`known` requires of the language and of its module for Hopper
+#: names that :func:`unavailable` requires of the language and of its module for Hopper
 _LANGUAGE = (
     "allocate_shared_memory", "arange", "convert_layout", "full", "warp_specialize", "NVMMADistributedLayout",
     "NVMMASharedLayout", "SliceLayout", "DotOperandLayout",
@@ -107,7 +107,7 @@ _LANGUAGE = (
 _HOPPER = ("fence_async_shared", "mbarrier", "tma", "warpgroup_mma", "warpgroup_mma_wait")
 
 
-def known() -> str:
+def unavailable() -> str:
     """Return why asynchronous kernels do not run with the installed Triton; "" if they do."""
     try:
         import triton  # type: ignore[import-untyped]
@@ -121,4 +121,4 @@ def known() -> str:
     return f"Triton {triton.__version__} has no {', '.join(absent)} in Gluon" if absent else ""
 
 
-__all__ = ["CLUSTERS", "HELPERS", "IMPORTS", "known"]
+__all__ = ["CLUSTERS", "HELPERS", "IMPORTS", "unavailable"]

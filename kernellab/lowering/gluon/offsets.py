@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
@@ -31,12 +32,19 @@ from kernellab.sketch.program.walk import parallel_loops, statements, written_ti
 
 
 @dataclass
-class _Known:
-    """What the statements before a loop define, by the tile's ``uid``; ``used`` has the loads that places need."""
+class _Definitions:
+    """What the statements before a loop define, by the tile's ``uid``."""
 
     values: dict[str, Value] = field(default_factory=dict)
+    #: loads of one integer
     loads: dict[str, Load] = field(default_factory=dict)
-    used: dict[str, Load] = field(default_factory=dict)
+
+
+class _Run(NamedTuple):
+    """Consecutive integers: the first one, and how many; ``extent`` None: a single integer."""
+
+    start: IntExpr
+    extent: IntExpr | None = None
 
 
 def placed(kernel: Kernel) -> tuple[Kernel, dict[str, Load]]:
@@ -46,7 +54,7 @@ def placed(kernel: Kernel) -> tuple[Kernel, dict[str, Load]]:
     counts = Counter(
         t.uid for s in statements(kernel.body) for t in ([s.tile] if isinstance(s, Alloc) else written_tiles(s))
     )
-    known = _Known()
+    known, used = _Definitions(), dict[str, Load]()
     for stmt in body:
         if isinstance(stmt, Loop):
             break
@@ -61,22 +69,22 @@ def placed(kernel: Kernel) -> tuple[Kernel, dict[str, Load]]:
     changed = {
         id(s): load
         for s in inner[0].body
-        if isinstance(s, Assign) and counts[s.tile.uid] == 1 and (load := _load(s, known)) is not None
+        if isinstance(s, Assign) and counts[s.tile.uid] == 1 and (load := _load(s, known, used)) is not None
     }
-    return (replace(kernel, body=_put(kernel.body, changed)), known.used) if changed else (kernel, {})
+    return (replace(kernel, body=_replaced(kernel.body, changed)), used) if changed else (kernel, {})
 
 
-def _load(stmt: Assign, known: _Known) -> Load | None:
-    """Return the load that reads what the statement gathers, if there is one."""
+def _load(stmt: Assign, known: _Definitions, used: dict[str, Load]) -> Load | None:
+    """Return the load that reads what the statement gathers, if there is one; ``used`` gets the loads that it needs."""
     value = stmt.value
     if not isinstance(value, Apply) or value.op != "gather" or value.type.shape != stmt.tile.shape:
         return None
     tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
     assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
     index: list[Point | Range] = []
-    used: dict[str, Load] = {}
+    needed: dict[str, Load] = {}
     for each, item in zip(value.args, items, strict=True):
-        place = item if item is not None else _place(each, known, used)
+        place = item if item is not None else _place(each, known, needed)
         if place is None:
             return None
         index.append(place)
@@ -84,9 +92,9 @@ def _load(stmt: Assign, known: _Known) -> Load | None:
     ranges = [each for each, place in zip(value.args, index, strict=True) if isinstance(place, Range)]
     if not all(_lies_along(each, len(ranges) - axis) for axis, each in enumerate(ranges)):
         return None  # a transposed tile
-    if not used or region.shape != stmt.tile.shape or value.type.dtype is not stmt.tile.dtype:
+    if not needed or region.shape != stmt.tile.shape or value.type.dtype is not stmt.tile.dtype:
         return None
-    known.used |= used
+    used |= needed
     return Load(stmt.tile, region, pad, True, stmt.span)
 
 
@@ -95,55 +103,55 @@ def _lies_along(value: Value, axis: int) -> bool:
     return all(e.is_one or len(value.type.shape) - at == axis for at, e in enumerate(value.type.shape))
 
 
-def _place(value: Value, known: _Known, used: dict[str, Load]) -> Point | Range | None:
+def _place(value: Value, known: _Definitions, used: dict[str, Load]) -> Point | Range | None:
     """Return an index as a point, or as a range of steps of one; None if it is neither."""
     read: dict[str, Load] = {}
-    found = _sum(value, known, read)
-    if found is None or len(read) > 1:
+    run = _run(value, known, read)
+    if run is None or len(read) > 1:
         return None
     used |= read
-    start, extent = found
-    return Point(start) if extent is None else Range(start, extent, num(1))
+    return Point(run.start) if run.extent is None else Range(run.start, run.extent, num(1))
 
 
-def _sum(value: Value, known: _Known, used: dict[str, Load]) -> tuple[IntExpr, IntExpr | None] | None:
-    """Return the first number of ``value`` and how many it has, one apart; None for one number. ``used`` is extended by
-    the loads that it reads."""
+def _run(value: Value, known: _Definitions, used: dict[str, Load]) -> _Run | None:
+    """Return the integers that ``value`` consists of; None if they are not consecutive. ``used`` gets the loads that it
+    reads."""
     if isinstance(value, Index):
-        return value.expr, None
+        return _Run(value.expr)
     if isinstance(value, Const) and type(value.value) is int:
-        return num(value.value), None
+        return _Run(num(value.value))
     if isinstance(value, Read):
         if value.tile.uid in known.values:
-            return _sum(known.values[value.tile.uid], known, used)
+            return _run(known.values[value.tile.uid], known, used)
         load = known.loads.get(value.tile.uid)
         if load is None:
             return None
         used[load.tile.name] = load
-        return IntExpr(IntKind.LOOP, name=load.tile.name), None
+        return _Run(IntExpr(IntKind.LOOP, name=load.tile.name))
     if not isinstance(value, Apply):
         return None
     if value.op == "arange" and len(value.type.shape) == 1:
         start = value.attr("start", num(0))
-        return (start, value.type.shape[0]) if isinstance(start, IntExpr) else None
+        return _Run(start, value.type.shape[0]) if isinstance(start, IntExpr) else None
     if value.op == "newaxis":
-        return _sum(value.args[0], known, used)
+        return _run(value.args[0], known, used)
     if value.op == "cast" and not value.type.dtype.is_float and value.type.dtype.bytes >= 4:
         # a narrower integer may wrap around
         inner = value.args[0].type.dtype
         is_whole = not inner.is_float and inner.bytes <= value.type.dtype.bytes
-        return _sum(value.args[0], known, used) if is_whole else None
+        return _run(value.args[0], known, used) if is_whole else None
     if value.op != "add":
         return None
-    parts = [_sum(a, known, used) for a in value.args]
-    if parts[0] is None or parts[1] is None or (parts[0][1] is not None and parts[1][1] is not None):
+    left, right = (_run(arg, known, used) for arg in value.args)
+    if left is None or right is None or (left.extent is not None and right.extent is not None):
         return None
-    (first, extent), (second, more) = parts[0], parts[1]
-    return int_op("+", first, second), extent if more is None else more
+    return _Run(int_op("+", left.start, right.start), left.extent if right.extent is None else right.extent)
 
 
-def _put(body: tuple[Statement, ...], changed: Mapping[int, Load]) -> tuple[Statement, ...]:
-    return tuple(replace(s, body=_put(s.body, changed)) if isinstance(s, Loop) else changed.get(id(s), s) for s in body)
+def _replaced(body: tuple[Statement, ...], changed: Mapping[int, Load]) -> tuple[Statement, ...]:
+    return tuple(
+        replace(s, body=_replaced(s.body, changed)) if isinstance(s, Loop) else changed.get(id(s), s) for s in body
+    )
 
 
 __all__ = ["placed"]

@@ -29,7 +29,7 @@ from kernellab.sketch.program.program import (
 from kernellab.sketch.program.walk import statements, subvalues
 
 #: operations whose results depend on elements past the dimension's edge
-_COUNTS = frozenset(["reshape", "concat", "arange", "gather", "sort", "associative_scan"])
+_POSITIONAL = frozenset(["reshape", "concat", "arange", "gather", "sort", "associative_scan"])
 
 
 def padded(kernel: Kernel) -> Kernel:
@@ -42,55 +42,60 @@ def padded(kernel: Kernel) -> Kernel:
         for index, size in zip(region.index, region.tensor.shape, strict=True)
         if isinstance(index, Range)
     ]
-    odd = {r.extent for r, _ in ranges if _odd(r.extent)}
-    whole = {e for e in odd if all(r.start == num(0) and size == e for r, size in ranges if r.extent == e)}
+    candidates = {r.extent for r, _ in ranges if _can_grow(r.extent)}
+    whole = {e for e in candidates if all(r.start == num(0) and size == e for r, size in ranges if r.extent == e)}
     assigned = {stmt.tile.uid for stmt in inside if isinstance(stmt, Assign)}
     loaded = {stmt.tile.uid for stmt in inside if isinstance(stmt, Load)} - assigned
-    kept = {e for stmt in inside for e in whole if _counted(stmt, e, loaded)}
-    wider = {e: num(1 << (e.value - 1).bit_length()) for e in whole - kept}
-    return replace(kernel, body=_put(kernel.body, wider, {})) if wider else kernel
+    fixed = {e for stmt in inside for e in whole if _reads_past(stmt, e, loaded)}
+    wider = {e: num(1 << (e.value - 1).bit_length()) for e in whole - fixed}
+    return replace(kernel, body=_widened(kernel.body, wider, {})) if wider else kernel
 
 
-def _odd(extent: IntExpr) -> bool:
+def _can_grow(extent: IntExpr) -> bool:
+    """Is it no power of two, and a number of elements that the copy engine can box?"""
     value = extent.value if extent.kind is IntKind.NUM else 0
     return 8 < value <= ENGINE_BOX and value % 8 == 0 and bool(value & (value - 1))
 
 
-def _counted(stmt: Statement, extent: IntExpr, loaded: Set[str]) -> bool:
+def _reads_past(stmt: Statement, extent: IntExpr, loaded: Set[str]) -> bool:
     """Would elements past the edge change a result of ``stmt``?"""
-    if isinstance(stmt, Gemm) and not _read(stmt.a, loaded) and stmt.a.type.shape[-1] == extent:
+    if isinstance(stmt, Gemm) and not _is_loaded(stmt.a, loaded) and stmt.a.type.shape[-1] == extent:
         return True  # a value computed on the chip may be anything there, also NaN
     values = [v for root in stmt.values for v in subvalues(root) if isinstance(v, Apply)]
     for value in values:
         shapes = [value.type.shape, *(a.type.shape for a in value.args)]
-        if value.op == "dot" and not _read(value.args[0], loaded) and value.args[0].type.shape[-1] == extent:
+        if value.op == "dot" and not _is_loaded(value.args[0], loaded) and value.args[0].type.shape[-1] == extent:
             return True
-        reduces = value.op.startswith(("reduce_", "arg", "cum"))
-        if (reduces and _along(value, extent)) or (value.op in _COUNTS and any(extent in shape for shape in shapes)):
+        if value.op.startswith(("reduce_", "arg", "cum")) and _reduces_along(value, extent):
+            return True
+        if value.op in _POSITIONAL and any(extent in shape for shape in shapes):
             return True
     return False
 
 
-def _read(value: Value, loaded: Set[str]) -> bool:
+def _is_loaded(value: Value, loaded: Set[str]) -> bool:
     """Is it a loaded tile, or its transpose?"""
     if isinstance(value, Apply):
-        return value.op == "transpose" and _read(value.args[0], loaded)
+        return value.op == "transpose" and _is_loaded(value.args[0], loaded)
     return isinstance(value, Read) and value.tile.uid in loaded
 
 
-def _along(value: Apply, extent: IntExpr) -> bool:
+def _reduces_along(value: Apply, extent: IntExpr) -> bool:
     shape = value.args[0].type.shape
     axes = value.attr("axes", value.attr("axis", tuple(range(len(shape)))))
     listed = (axes,) if isinstance(axes, int) else tuple(axes)  # type: ignore[arg-type]
     return any(shape[a] == extent for a in listed)
 
 
-def _put(node: Any, wider: dict[IntExpr, IntExpr], done: dict[int, tuple[Any, Any]]) -> Any:
-    """Return ``node`` with wider extents of tiles, values and ranges; tensors, places and loop bounds stay."""
+def _widened(node: Any, wider: dict[IntExpr, IntExpr], done: dict[int, tuple[Any, Any]]) -> Any:
+    """Return ``node`` with wider extents of tiles, values and ranges; tensors, places and loop bounds stay.
+
+    ``node`` is any part of a program. ``done`` has each node that was met and its replacement, by the node's id: what
+    is shared stays shared, and a node that is held keeps its id."""
     if isinstance(node, IntExpr):
         return wider.get(node, node)
     if isinstance(node, tuple):
-        return tuple(_put(each, wider, done) for each in node)
+        return tuple(_widened(each, wider, done) for each in node)
     if isinstance(node, Tensor | Point) or not is_dataclass(node):
         return node
     if id(node) not in done:
@@ -101,7 +106,7 @@ def _put(node: Any, wider: dict[IntExpr, IntExpr], done: dict[int, tuple[Any, An
             names = ["then", "orelse"]
         elif isinstance(node, Range):
             names = ["extent"]
-        changed = {name: _put(getattr(node, name), wider, done) for name in names}
+        changed = {name: _widened(getattr(node, name), wider, done) for name in names}
         done[id(node)] = (node, replace(node, **changed))  # type: ignore[type-var]
     return done[id(node)][1]
 

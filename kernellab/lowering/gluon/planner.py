@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
-from kernellab.lowering.gluon.clusters import cluster_of, store_parts_of
-from kernellab.lowering.gluon.limits import GROUP_ROWS, within_limits
+from kernellab.lowering.gluon.limits import GROUP_ROWS, cluster_of, store_parts_of, within_limits
 from kernellab.lowering.gluon.matrices import matrix_shape, row_index, with_matrices
 from kernellab.lowering.gluon.plan import Operand, Plan, Product, is_view
 from kernellab.lowering.gluon.shares import Shares, tested_for_tiles

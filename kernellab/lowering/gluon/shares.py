@@ -3,7 +3,10 @@
 A group runs the sketch with the first of its rows in place of the tile's first one, and with their number in place of
 the tile's. A place that begins at the row variable moves along with that, and so does ``i + arange(BM)``. Any other
 value that depends on either would be another one in each group (``i // BM``, ``arange(BM) < 100``), and is refused; a
-condition is tested for the whole tile."""
+condition is tested for the whole tile.
+
+To find such values, each integer has a *drift*. A group's share begins ``s`` rows after the tile; in the same row of the
+tensor, a group's ``i`` is greater by ``s`` (drift 1), its ``arange(BM)`` less by ``s`` (-1), and their sum equal (0)."""
 
 from __future__ import annotations
 
@@ -78,9 +81,8 @@ class Shares:
             raise Refused(f"{height.name} is the step of several loops, and several groups share its rows")
         self._var = along[0].var
         self._names = frozenset([height.name, self._var])
-        #: what a whole number of a group differs by from the tile's in the same row, as a multiple of the row at which
-        #: the group's share begins, by tile
-        self._drift: dict[str, int] = {}
+        #: by the uid of a tile of integers
+        self._drifts: dict[str, int] = {}
 
     def check(self, body: Sequence[Statement]) -> None:
         """Check what every group does.
@@ -109,17 +111,17 @@ class Shares:
         shapes += [stmt.tile.shape] if isinstance(stmt, Alloc | Assign | Load) else []
         shapes += [v.type.shape for root in stmt.values for v in self._inside(root)]
         regions = [region for region, _ in stmt.touches]
-        if isinstance(stmt, Scatter) or not all(map(self._fits, shapes)) or not all(map(self._moves, regions)):
+        if isinstance(stmt, Scatter) or not all(map(self._fits, shapes)) or not all(map(self._moves_along, regions)):
             raise self._refuse(stmt)
         if isinstance(stmt, Gemm) and not stmt.acc.shape[0] == stmt.a.type.shape[0] == self._height:
             raise self._refuse(stmt)
         if isinstance(stmt, Assign):
-            drift = self._of(stmt.value)
-            if drift is None or self._drift.setdefault(stmt.tile.uid, drift) != drift:
+            assigned = self._drift(stmt.value)
+            if assigned is None or self._drifts.setdefault(stmt.tile.uid, assigned) != assigned:
                 raise self._refuse(stmt)
             return
-        kept = self._drift.setdefault(stmt.tile.uid, 0) if isinstance(stmt, Load) else 0
-        if kept or any(self._of(value) != 0 for value in stmt.values):
+        drift = self._drifts.setdefault(stmt.tile.uid, 0) if isinstance(stmt, Load) else 0
+        if drift or any(self._drift(value) != 0 for value in stmt.values):
             raise self._refuse(stmt)
 
     def _inside(self, value: Value) -> Iterator[Value]:
@@ -132,7 +134,7 @@ class Shares:
         """Is the number of rows the first extent, or none?"""
         return self.outside(*shape[1:]) and (not shape or shape[0] == self._height or self.outside(shape[0]))
 
-    def _moves(self, region: Region) -> bool:
+    def _moves_along(self, region: Region) -> bool:
         """Does the region of a group's rows have these rows of the whole tile's region?"""
         return (
             all(map(self._place, region.index))
@@ -148,39 +150,39 @@ class Shares:
         free = self._height.name not in index.start.names() and self.outside(index.step)
         return free and along is not None and affine.equal(along, index.step)
 
-    def _number(self, expr: IntExpr) -> int | None:
+    def _drift_of_index(self, expr: IntExpr) -> int | None:
         if self.outside(expr):
             return 0
         along = affine.coefficient(expr, self._var)
         fixed = along is not None and along.kind is IntKind.NUM and self._height.name not in expr.names()
         return along.value if fixed and along is not None else None
 
-    def _of(self, value: Value) -> int | None:
-        """Return what the value differs by, like ``_drift``; None if that is no such multiple."""
+    def _drift(self, value: Value) -> int | None:
+        """Return the drift of a value; None if a group's differs in another way."""
         if isinstance(value, Index):
-            return self._number(value.expr)
+            return self._drift_of_index(value.expr)
         if isinstance(value, Read):
-            return self._drift.get(value.tile.uid, 0)
+            return self._drifts.get(value.tile.uid, 0)
         if not isinstance(value, Apply) or id(value) in self._buffered:
             return 0
-        args = [self._of(a) for a in value.args]
+        args = [self._drift(a) for a in value.args]
         if value.op == "dot" and not value.type.shape[:1] == value.args[0].type.shape[:1] == (self._height,):
             return None
         if value.op == "gather":
             return 0 if self._gathers(value, args) else None
         if value.op == "arange":
             start = value.attr("start", num(0))
-            first = self._number(start) if isinstance(start, IntExpr) else None
+            first = self._drift_of_index(start) if isinstance(start, IntExpr) else None
             return first if first is None or value.type.shape[0] != self._height else first - 1
-        known = [a for a in args if a is not None]
-        if len(known) != len(args):
+        drifts = [a for a in args if a is not None]
+        if len(drifts) != len(args):
             return None
-        if value.type.dtype.is_float or not any(known):
-            return 0 if not any(known) else None
-        return self._whole_number(value, known)
+        if not any(drifts):
+            return 0
+        return None if value.type.dtype.is_float else self._drift_of_operation(value, drifts)
 
-    def _whole_number(self, value: Apply, args: list[int]) -> int | None:
-        """Return what an operation on whole numbers differs by."""
+    def _drift_of_operation(self, value: Apply, args: list[int]) -> int | None:
+        """Return the drift of an operation on integers of these drifts."""
         same = len(set(args)) == 1
         if value.op in ("newaxis", "broadcast", "full", "transpose"):
             return args[0]
