@@ -5,8 +5,9 @@ the tile's. A place that begins at the row variable moves along with that, and s
 value that depends on either would be another one in each group (``i // BM``, ``arange(BM) < 100``), and is refused; a
 condition is tested for the whole tile.
 
-To find such values, each integer has a *drift*. A group's share begins ``s`` rows after the tile; in the same row of the
-tensor, a group's ``i`` is greater by ``s`` (drift 1), its ``arange(BM)`` less by ``s`` (-1), and their sum equal (0)."""
+To find such values, each integer has a *drift*. A group's share begins ``s`` rows after the tile. In the same row of
+the tensor, a group's ``i`` is greater by ``s`` (drift 1), its ``arange(BM)`` less by ``s`` (-1); their sum is equal
+(0)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def describe(writer: KernelWriter, loop: Loop) -> dict[int, Described]:
     around = writer.ints.loops
     # conditions on a load hold inside the loop, and the descriptor is written before it
     writer.ints.loops = {**around, loop.var: loop}
-    loads = [load for load in loads if _can(writer, load, loop)]
+    loads = [load for load in loads if _is_describable(writer, load, loop)]
     writer.ints.loops = around
     at, writer.out.at = writer.out.at, 0
     described = {id(load): _write(writer, load) for load in loads}
@@ -48,7 +48,7 @@ def describe(writer: KernelWriter, loop: Loop) -> dict[int, Described]:
     return described
 
 
-def _can(writer: KernelWriter, load: Load, loop: Loop) -> bool:
+def _is_describable(writer: KernelWriter, load: Load, loop: Loop) -> bool:
     tensor, index = load.region.tensor, load.region.index
     if tensor.dtype not in _DTYPES or tensor.name in writer.kernel.writes or load.pad != 0:
         return False

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 #: In nests of this many loops the second variable is a difference, not a remainder: the LLVM of Triton 3.6 packs two
 #: masked or shifted parts of one number into a register and lets one overflow into the other (on an H200 a transposed
 #: convolution read rows of other depths), but it does not change differences.
-_DEEP = 5
+_DIFFERENCE_DEPTH = 5
 #: iterations of the last loop that are grouped with interleaved outer ones, so that keys and values share the cache (on
 #: an H200 16 heads of 4096 take 2 to 17 % less time; of 16384 they take 2 % more)
-_TOGETHER = 1 << 16
+_CACHED_ITERATIONS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,19 @@ def _longest_first(
     Programs with the most steps run first; short ones then fill the chip at the end of a launch."""
     last = loops[-1].var if loops else None
     ranges = [s for s in inner if isinstance(s, Loop)]
-    ways = {_way(s.stop, last) for s in ranges} | {-_way(s.start, last) for s in ranges}
-    grows = 1 in ways
-    if not ways or not ways <= {0, 1 if grows else -1} or ways == {0} or any(loop.hints.swizzle for loop in loops):
+    directions = {_direction(s.stop, last) for s in ranges} | {-_direction(s.start, last) for s in ranges}
+    grows = 1 in directions
+    if (
+        not directions
+        or not directions <= {0, 1 if grows else -1}
+        or directions == {0}
+        or any(loop.hints.swizzle for loop in loops)
+    ):
         return []
     counts, outer = [writer.int_text(t) for t in trips], reduce(partial(int_op, "*"), trips[:-1], num(1))
     extent = int_op("-", loops[-1].stop, loops[-1].start)
     if outer.kind is IntKind.NUM:
-        least = max(1, _TOGETHER // (extent.value if extent.kind is IntKind.NUM else _TOGETHER // 16))
+        least = max(1, _CACHED_ITERATIONS // (extent.value if extent.kind is IntKind.NUM else _CACHED_ITERATIONS // 16))
         outer = num(next((n for n in range(least, outer.value) if outer.value % n == 0), outer.value))
     turn, together = writer.names.fresh("turn"), f"({writer.int_text(outer)})"
     writer.out.at = loops[-1].span.line
@@ -172,25 +177,27 @@ def _longest_first(
     return [*_numbers(writer, loops[:-1], counts[:-1], "pid"), f"({counts[-1]} - 1 - {turn})" if grows else turn]
 
 
-def _way(expr: IntExpr, name: str | None) -> float:
+def _direction(expr: IntExpr, name: str | None) -> float:
     """Return 1 if ``expr`` grows with the loop variable ``name``, -1 if it falls, 0 without it; NaN if neither, as for
     a remainder."""
     if name not in expr.loop_vars():
         return 0
     if expr.kind is not IntKind.OP:
         return 1
-    ways = [_way(a, name) for a in expr.args]
+    directions = [_direction(a, name) for a in expr.args]
     if expr.op == "-":
-        ways[-1] = -ways[-1]
+        directions[-1] = -directions[-1]
     elif expr.op in ("*", "//", "cdiv"):
         # names are at least 0, divisors at least 1
-        if (ways[-1] and expr.op != "*") or all(ways):
+        if (directions[-1] and expr.op != "*") or all(directions):
             return math.nan
         numbers = [a.value for a in expr.args if a.kind is IntKind.NUM]
-        ways = [math.copysign(1, n) * w for n in numbers or [1] for w in ways] if 0 not in numbers else [math.nan]
+        directions = (
+            [math.copysign(1, n) * w for n in numbers or [1] for w in directions] if 0 not in numbers else [math.nan]
+        )
     elif expr.op not in ("+", "min", "max"):
         return math.nan
-    signs = {w for w in ways if w != 0}
+    signs = {w for w in directions if w != 0}
     return signs.pop() if len(signs) == 1 else math.nan
 
 
@@ -207,7 +214,7 @@ def _numbers(writer: KernelWriter, loops: list[Loop], counts: list[str], pid: st
     inner: list[str] = []
     for k, count in reversed(list(enumerate(counts))):
         quotient = f"pid // ({_product(inner)})" if inner else "pid"
-        if k == 1 and len(counts) >= _DEEP:
+        if k == 1 and len(counts) >= _DIFFERENCE_DEPTH:
             numbers.insert(0, f"({quotient} - pid // ({_product([count, *inner])}) * ({count}))")
         else:
             numbers.insert(0, f"({quotient})" if k == 0 else f"({quotient} % ({count}))")

@@ -9,11 +9,18 @@ from typing import Any
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names, tidy
+from kernellab.lowering.triton.accesses import (
+    is_scattered,
+    is_strided,
+    reads_earlier_stores,
+    streamed_tensors,
+)
 from kernellab.lowering.triton.contractions import RULES, SCANS, dot, moments, outer_sum
 from kernellab.lowering.triton.descriptors import OPTION, Described, describe
 from kernellab.lowering.triton.folded import FoldedLoad, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
 from kernellab.lowering.triton.grid import Team, write_grid
+from kernellab.lowering.triton.launch_facts import LaunchFacts, dots_in, launch_facts
 from kernellab.lowering.triton.places import AlignedRow, PlaceWriter, aligned_row
 from kernellab.lowering.triton.shapes import Computed, Ints, Shapes, remainders
 from kernellab.lowering.triton.sort import write_sort
@@ -23,7 +30,6 @@ from kernellab.lowering.unseen import Walk
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
     Alloc,
-    Apply,
     Assign,
     AtomicAdd,
     DType,
@@ -34,7 +40,6 @@ from kernellab.sketch.program.program import (
     Load,
     Loop,
     MultiAssign,
-    Point,
     Program,
     Read,
     Region,
@@ -47,9 +52,6 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import is_tile_view, statements, subvalues, written_tiles
 
-#: most warps of a program
-_MOST_WARPS = 32
-
 
 @dataclass(frozen=True)
 class Written:
@@ -60,17 +62,7 @@ class Written:
     used: frozenset[str]
     computed: dict[str, Computed]
     grid: str
-    #: the largest tile: the product of its known extents, and the names of the other padded extents
-    elements: tuple[int, list[str]]
-    has_dot: bool
-    #: known elements of all accumulators of products
-    sums: int
-    #: bytes of the widest element that is read or written
-    widest: int
-    #: stages in the hints of its loops with products; 0 without one
-    stages: int
-    #: warps for a scan along columns, each of which one lane holds; 0 without one
-    down: int = 0
+    facts: LaunchFacts
     #: it makes tensor descriptors, which need memory from an allocator
     describes: bool = False
     #: its ``grid`` uses ``_cores``, the number of the chip's cores
@@ -115,10 +107,10 @@ class KernelWriter:
         writers = Counter(
             t.uid for s in statements(kernel.body) for t in ([s.tile] if isinstance(s, Alloc) else written_tiles(s))
         )
-        once = [s for s in statements(kernel.body) if isinstance(s, Assign) and writers[s.tile.uid] == 1]
-        self.values.halves = frozenset(s.tile.uid for s in once if tells_halves(s.value))
-        self.values.remainders = remainders(once)
-        self._streamed = _read_once(kernel)
+        single = [s for s in statements(kernel.body) if isinstance(s, Assign) and writers[s.tile.uid] == 1]
+        self.values.halves = frozenset(s.tile.uid for s in single if tells_halves(s.value))
+        self.values.remainders = remainders(single)
+        self._streamed = streamed_tensors(kernel)
         #: loads to write in another shape, by id of the statement
         self.folded: dict[int, FoldedLoad] = {}
         self._swapped: dict[int, Value] = {}
@@ -126,21 +118,27 @@ class KernelWriter:
         self.team: Team | None = None
 
     def write(self) -> Written:
-        dots = [d for d in _dots(self._kernel) if not self._is_small(d)]
+        dots = [factors for factors in dots_in(self._kernel.body) if not self._is_small(*factors)]
         for a, b in dots:
             for expr in (*a.type.shape[-2:], *b.type.shape[-2:]):
                 self.shapes.mark_dot(expr)
         if dots:
             self.folded, self._swapped = folded_loads(self._kernel, self.shapes)
         self.team = Team.of(self)
-        body = write_grid(self)
-        self._body(body.inner)
+        grid = write_grid(self)
+        self._body(grid.inner)
         lines = self.out.lines or [("    pass", 0)]
         return Written(
-            f"{self._kernel.name}_kernel", lines, names_used(lines), dict(self.shapes.computed), body.host,
-            self._largest(), bool(dots), self._sums(), self._widest(), self._stages(), self._down(),
-            bool(self._described), body.persistent, self.team,
-        )  # fmt: skip
+            name=f"{self._kernel.name}_kernel",
+            lines=lines,
+            used=names_used(lines),
+            computed=dict(self.shapes.computed),
+            grid=grid.host,
+            facts=launch_facts(self._program, self._kernel, self.shapes, tuple(SCANS), has_dot=bool(dots)),
+            describes=bool(self._described),
+            persistent=grid.persistent,
+            team=self.team,
+        )
 
     @property
     def kernel(self) -> Kernel:
@@ -205,8 +203,10 @@ class KernelWriter:
             code = f"kl_read_row({where}, {pad_text(stmt.pad, dtype)})"
             self.set_tile(stmt.tile, self.values.cast(Text(code, stmt.tile.shape), dtype, stmt.tile.dtype).code)
             return
-        turned = not folded and len(stmt.region.shape) > 1 and _strided(stmt.region)
-        place = self.places.place(stmt.region, write=False, lanes=folded.lanes if folded else (), turned=turned)
+        is_reversed = not folded and len(stmt.region.shape) > 1 and is_strided(stmt.region)
+        place = self.places.place(
+            stmt.region, write=False, lanes=folded.lanes if folded else (), is_reversed=is_reversed
+        )
         options = [tidy(place.pointer)]
         if place.mask:
             options += [f"mask={tidy(place.mask)}", f"other={pad_text(stmt.pad, dtype)}"]
@@ -217,21 +217,23 @@ class KernelWriter:
         if id(stmt) in self._described:
             bulk = self._described[id(stmt)]
             code = f"({bulk.code} if {bulk.flag} else {code})"
-        if turned:
+        if is_reversed:
             code = f"tl.permute({code}, [{', '.join(map(str, reversed(range(len(stmt.region.shape)))))}])"
         tile = folded.tile if folded else stmt.tile
         self.set_tile(tile, self.values.cast(Text(code, tile.shape), dtype, tile.dtype).code)
 
-    def _target(self, region_value: Store | AtomicAdd) -> tuple[str, str, str]:
-        region, value = region_value.region, region_value.value
+    def _write_arguments(self, stmt: Store | AtomicAdd) -> str:
+        """Return pointers, values and mask of a store or an atomic addition."""
+        region, value = stmt.region, stmt.value
         rank = len(region.shape)
-        turned = rank > 1 and value.type.shape == region.shape and _scattered(region)
-        place = self.places.place(region, write=True, turned=turned)
+        is_reversed = rank > 1 and value.type.shape == region.shape and is_scattered(region)
+        place = self.places.place(region, write=True, is_reversed=is_reversed)
         code = self.values.filled(value, region.shape)
         cast = self.values.cast(Text(code, region.shape), value.type.dtype, region.tensor.dtype).code
-        if turned:
+        if is_reversed:
             cast = f"tl.permute({tidy(cast)}, [{', '.join(map(str, reversed(range(rank))))}])"
-        return tidy(place.pointer), tidy(cast), f", mask={tidy(place.mask)}" if place.mask else ""
+        mask = f", mask={tidy(place.mask)}" if place.mask else ""
+        return f"{tidy(place.pointer)}, {tidy(cast)}{mask}"
 
     def _aligned(self, region: Region) -> AlignedRow | None:
         row = aligned_row(region, self.ints)
@@ -261,29 +263,27 @@ class KernelWriter:
             cast = self.values.cast(Text(code, stmt.region.shape), stmt.value.type.dtype, dtype).code
             self.out.put(f"kl_write_row({stmt.region.tensor.name}, {self._row_text(row)}, {tidy(cast)})")
             return
-        pointer, value, mask = self._target(stmt)
-        self.out.put(f"tl.store({pointer}, {value}{mask})")
+        self.out.put(f"tl.store({self._write_arguments(stmt)})")
 
     def _atomic(self, stmt: AtomicAdd) -> None:
         if stmt.region.tensor.dtype.bytes < 2 or stmt.region.tensor.dtype is DType.I16:
             raise LoweringError(
                 f"Triton has no atomic_add on {stmt.region.tensor.dtype.value}.", "Accumulate in f32 or i32."
             )
-        pointer, value, mask = self._target(stmt)
-        self.out.put(f'tl.atomic_add({pointer}, {value}{mask}, sem="relaxed")')
+        self.out.put(f'tl.atomic_add({self._write_arguments(stmt)}, sem="relaxed")')
 
     def _gemm(self, stmt: Gemm) -> None:
         name = self.tile_name(stmt.acc)
-        if self._is_small((stmt.a, stmt.b)):
+        if self._is_small(stmt.a, stmt.b):
             self.set_tile(stmt.acc, f"{name} + {outer_sum(self.values, stmt.a, stmt.b, stmt.acc.dtype)}")
         else:
             a, b = (self._swapped.get(id(v), v) for v in (stmt.a, stmt.b))
             self.set_tile(stmt.acc, dot(self.values, a, b, name, stmt.acc.dtype, stmt.precision))
-            if self._left_is_made(stmt):
+            if self._computes_left(stmt):
                 rows = self.shapes.padded(a.type.shape)[-2]
                 self.set_tile(stmt.acc, f"kl_landed({self.tile_name(stmt.acc)}, {rows})")
 
-    def _left_is_made(self, stmt: Gemm) -> bool:
+    def _computes_left(self, stmt: Gemm) -> bool:
         """Does a loop that only adds products compute the left factor of one in registers?"""
         around = [lp for lp in statements(self._kernel.body) if isinstance(lp, Loop) and not lp.hints.parallel]
         loops = [lp for lp in around if any(s is stmt for s in statements(lp.body))]
@@ -297,10 +297,9 @@ class KernelWriter:
             isinstance(v, Read) and v.tile.uid in assigned for v in subvalues(stmt.a)
         )
 
-    def _is_small(self, pair: tuple[Value, Value]) -> bool:
+    def _is_small(self, a: Value, b: Value) -> bool:
         """Is it a product that tl.dot does not support? A dimension of 1 must keep broadcasting, and f64 has no dot
         here."""
-        a, b = pair
         dims = (*a.type.shape[-2:], *b.type.shape[-2:])
         return any(self.ints.const(d) == 1 for d in dims) or a.type.dtype is DType.F64
 
@@ -323,22 +322,8 @@ class KernelWriter:
 
     def _loop(self, stmt: Loop) -> None:
         var = self._int_name(IntExpr(IntKind.LOOP, name=stmt.var))
-        bounds = [self.int_text(stmt.start), self.int_text(stmt.stop)]
-        if self._wide:
-            bounds[0] = f"tl.cast({bounds[0]}, {self._wide})"
-        elif stmt.start == num(0) and stmt.step.is_one:
-            bounds = bounds[1:]
-        if not stmt.step.is_one:
-            bounds.append(self.int_text(stmt.step))
-        if self.team and self.team.shares(stmt):
-            bounds = self.team.bounds(stmt, self.int_text, self._wide)
-        options = []
-        launch_decides = any(c.name == "num_stages" for c in self._program.constexprs)
-        if stmt.hints.pipeline and stmt.hints.pipeline > 1 and any(_dots_in(stmt.body)) and not launch_decides:
-            options.append(f"num_stages={max(stmt.hints.pipeline, 3)}")
-        if stmt.hints.unroll and stmt.hints.unroll > 1:
-            options.append(f"loop_unroll_factor={stmt.hints.unroll}")
-        if any(c.name == OPTION for c in self._program.constexprs) and any(_dots_in(stmt.body)):
+        bounds, options = self._bounds(stmt), self._range_options(stmt)
+        if any(c.name == OPTION for c in self._program.constexprs) and any(dots_in(stmt.body)):
             self._described |= describe(self, stmt)
         walk = self.walk if self.walk is not None and self.walk.loop.var == stmt.var else None
         if walk is not None:
@@ -351,13 +336,35 @@ class KernelWriter:
             self.out.put(f"    {var} = {tidy(code)}")
         outer = self.ints.loops.get(stmt.var)
         self.ints.loops[stmt.var] = stmt
-        self._block(stmt.body, release=True, meets=_goes_on(stmt))
+        self._block(stmt.body, release=True, barrier=reads_earlier_stores(stmt))
         if outer is None:
             del self.ints.loops[stmt.var]
         else:
             self.ints.loops[stmt.var] = outer
         if self.team and self.team.shares(stmt):
             self.team.meet(self.out)
+
+    def _bounds(self, stmt: Loop) -> list[str]:
+        """Return the arguments of the loop's range."""
+        if self.team and self.team.shares(stmt):
+            return self.team.bounds(stmt, self.int_text, self._wide)
+        bounds = [self.int_text(stmt.start), self.int_text(stmt.stop)]
+        if self._wide:
+            bounds[0] = f"tl.cast({bounds[0]}, {self._wide})"
+        elif stmt.start == num(0) and stmt.step.is_one:
+            bounds = bounds[1:]
+        return bounds if stmt.step.is_one else [*bounds, self.int_text(stmt.step)]
+
+    def _range_options(self, stmt: Loop) -> list[str]:
+        """Return the options that make the loop's range one of Triton's."""
+        options = []
+        stages, unroll = stmt.hints.pipeline, stmt.hints.unroll
+        launch_decides = any(c.name == "num_stages" for c in self._program.constexprs)
+        if stages and stages > 1 and any(dots_in(stmt.body)) and not launch_decides:
+            options.append(f"num_stages={max(stages, 3)}")
+        if unroll and unroll > 1:
+            options.append(f"loop_unroll_factor={unroll}")
+        return options
 
     def _if(self, stmt: If) -> None:
         value = self.ints.const(stmt.cond)
@@ -372,11 +379,11 @@ class KernelWriter:
             self.out.put("else:")
             self._block(stmt.orelse, release=False)
 
-    def _block(self, body: Sequence[Statement], *, release: bool, meets: bool = False) -> None:
+    def _block(self, body: Sequence[Statement], *, release: bool, barrier: bool = False) -> None:
         self.out.depth += 1
         self.places.enter()
         self._body(body)
-        if meets:
+        if barrier:
             self.out.at = 0
             self.out.put("tl.debug_barrier()")
         self.places.leave(release=release)
@@ -387,62 +394,12 @@ class KernelWriter:
         self.out.put(f"if {tidy(condition)}:")
         self.out.depth += 1
 
-    def _widest(self) -> int:
-        moved = self._kernel.reads | self._kernel.writes
-        return max((t.dtype.bytes for t in self._program.tensors if t.name in moved), default=4)
-
-    def _stages(self) -> int:
-        loops = [s for s in statements(self._kernel.body) if isinstance(s, Loop) and _dots_in(s.body)]
-        return max((s.hints.pipeline or 0 for s in loops), default=0)
-
-    def _down(self) -> int:
-        """Return one warp for each 512 bytes of a row of the narrowest tensor that is read: its lanes hold all rows of
-        a tile, and no lane waits for another. 0 if rows are shorter; at most the warps of a program."""
-        applied = (v for s in statements(self._kernel.body) if isinstance(s, Assign) for v in subvalues(s.value))
-        scans = [v for v in applied if isinstance(v, Apply) and v.op in SCANS and len(v.type.shape) > 1]
-        rows = [v.type.shape[-1] for v in scans if v.attr("axis", 0) not in (-1, len(v.type.shape) - 1)]
-        sizes = [self.shapes.elements((row,)) for row in rows]
-        if not sizes or any(rest for _, rest in sizes):
-            return 0
-        narrow = min((t.dtype.bytes for t in self._program.tensors if t.name in self._kernel.reads), default=4)
-        return min(_MOST_WARPS, max(factor for factor, _ in sizes) * narrow // 512)
-
-    def _sums(self) -> int:
-        shapes = {s.acc.uid: s.acc.shape for s in statements(self._kernel.body) if isinstance(s, Gemm)}
-        return sum(self.shapes.elements(shape)[0] for shape in shapes.values())
-
-    def _largest(self) -> tuple[int, list[str]]:
-        shapes = {s.tile.shape for s in statements(self._kernel.body) if isinstance(s, (Alloc, Load, Assign))}
-        sizes = [self.shapes.elements(shape) for shape in shapes]
-        return max(sizes, key=lambda s: (len(s[1]), s[0]), default=(1, []))
-
 
 _STATEMENTS: Mapping[type, Callable[[KernelWriter, Any], None]] = {
     Load: KernelWriter._load, Store: KernelWriter._store, AtomicAdd: KernelWriter._atomic, Scatter: write_scatter,
     Assign: KernelWriter._assign, Gemm: KernelWriter._gemm, MultiAssign: KernelWriter._multi, Loop: KernelWriter._loop,
     If: KernelWriter._if,
 }  # fmt: skip
-
-
-def _goes_on(loop: Loop) -> bool:
-    """May an iteration read what another thread stored in an earlier one? Then all threads must have stored before."""
-    inner = list(statements(loop.body))
-    stored = [s.region for s in inner if isinstance(s, Store)]
-    loaded = [s.region for s in inner if isinstance(s, Load)]
-    return any(a.tensor.name == b.tensor.name and a.index != b.index for a in stored for b in loaded)
-
-
-def _scattered(region: Region) -> bool:
-    """May a warp's lanes be spread over distant rows? Among dimensions of equal contiguity, Triton assigns the lanes to
-    the first: it must be the one whose elements are closest. Measured on an H200, stores of every second element: 5
-    times as fast."""
-    return _strided(region) or len(region.shape) > 2
-
-
-def _strided(region: Region) -> bool:
-    """Is no dimension of the tile contiguous in memory?"""
-    last = region.index[-1]
-    return isinstance(last, Point) or not last.step.is_one
 
 
 def _written_next(tile: Tile, rest: Sequence[Statement]) -> bool:
@@ -465,45 +422,6 @@ def _is_loop_index(value: Value) -> bool:
 
 def _reads(value: Value, tile: Tile) -> bool:
     return any(getattr(v, "tile", None) == tile for v in subvalues(value))
-
-
-def _dots(kernel: Kernel) -> list[tuple[Value, Value]]:
-    return _dots_in(kernel.body)
-
-
-def _dots_in(body: Sequence[Statement]) -> list[tuple[Value, Value]]:
-    factors: list[tuple[Value, Value]] = []
-    for stmt in statements(tuple(body)):
-        if isinstance(stmt, Gemm):
-            factors.append((stmt.a, stmt.b))
-        for value in stmt.values:
-            factors += [(v.args[0], v.args[1]) for v in subvalues(value) if isinstance(v, Apply) and v.op == "dot"]
-    return factors
-
-
-def _read_once(kernel: Kernel) -> frozenset[str]:
-    """Return the tensors whose elements are read once, in a kernel that reads another tensor repeatedly.
-
-    Loads of the other one are marked to stay in the cache while these stream past."""
-    once: dict[str, bool] = {}
-
-    def walk(body: Sequence[Statement], around: frozenset[str]) -> None:
-        for stmt in body:
-            if isinstance(stmt, Loop):
-                walk(stmt.body, around | {stmt.var})
-            elif isinstance(stmt, If):
-                walk((*stmt.then, *stmt.orelse), around)
-            elif isinstance(stmt, Load):
-                index = stmt.region.index
-                names = [frozenset().union(*(e.loop_vars() for e in vars(i).values())) for i in index]
-                name = stmt.region.tensor.name
-                # several loops in an index: overlapping windows
-                single = all(len(n) <= 1 for n in names) and around <= frozenset().union(*names)
-                once[name] = name not in once and single
-
-    walk(kernel.body, frozenset())
-    streamed = frozenset(n for n, single in once.items() if single)
-    return streamed if len(streamed) < len(once) else frozenset()
 
 
 __all__ = ["KernelWriter", "Written"]

@@ -35,7 +35,8 @@ class PlaceWriter:
     interpreter: bool
     #: constexprs that a person may change in the lowered text: no proof uses their values
     tunables: frozenset[str]
-    _known: list[dict[str, str]] = field(default_factory=lambda: [{}])
+    #: names of index vectors by their code, for each block around, innermost last
+    _blocks: list[dict[str, str]] = field(default_factory=lambda: [{}])
     #: facts without the tunables' values
     _untuned: Ints = field(init=False)
 
@@ -44,64 +45,65 @@ class PlaceWriter:
         self._untuned = Ints({name: consts[name] for name in consts if name not in self.tunables})
 
     def enter(self) -> None:
-        self._known.append({})
+        self._blocks.append({})
 
     def leave(self, *, release: bool) -> None:
         """End a block; ``release``: its names may be used again (after a loop; the branches of an if must not share a
         name)."""
-        ended = self._known.pop()
+        ended = self._blocks.pop()
         if release:
             for name in ended.values():
                 self.names.release(name)
 
-    def place(self, region: Region, *, write: bool, lanes: tuple[RangeLanes, ...] = (), turned: bool = False) -> Place:
+    def place(
+        self, region: Region, *, write: bool, lanes: tuple[RangeLanes, ...] = (), is_reversed: bool = False
+    ) -> Place:
         """Return the region's elements; ``lanes`` has the positions of its ranges in a tile of another shape (two
         dimensions).
 
-        ``turned``: the tile has the region's ranges in reverse order, the innermost first."""
+        ``is_reversed``: the tile has the region's ranges in reverse order, the innermost first."""
         tensor = region.tensor
         rank = 2 if lanes else len(region.shape)
-        axis, step = (rank - 1, -1) if turned else (0, 1)
+        axis, step = (rank - 1, -1) if is_reversed else (0, 1)
         scalars: list[str] = []
         vectors: list[str] = []
         masks: list[str] = []
-        any_scalar = 0
-        joined = False
-        for d, index in enumerate(region.index):
-            size = tensor.shape[d]
-            if joined:
-                joined = False
-                continue
-            joined = bool(lanes) and not turned and self._joined(region, d, lanes[axis : axis + 2])
-            strides = [self.int_text(s) for s in tensor.shape[d + 1 + joined :] if not s.is_one]
+        scalar_masks = 0
+        dims = iter(range(len(region.index)))
+        for d in dims:
+            index, size = region.index[d], tensor.shape[d]
             if isinstance(index, Point):
                 at = self.int_text(index.at)
                 tests = self._point_mask(index.at, at, size)
-                any_scalar += len(tests)
+                scalar_masks += len(tests)
                 masks += tests
                 if index.at != num(0):
-                    scalars.append(" * ".join([_factor(at), *map(_factor, strides)]))
-                continue
-            if joined:
+                    scalars.append(self._term(at, tensor.shape[d + 1 :]))
+            elif lanes and not is_reversed and self._joined(region, d, lanes[axis : axis + 2]):
                 outer, inner = lanes[axis : axis + 2]
                 both = RangeLanes(outer.axis, outer.total, inner.stride, int_op("*", outer.extent, inner.extent))
                 at = self._vector(index, outer.axis, rank, size, self._spread(both))
-                vectors.append(" * ".join([_factor(at), *map(_factor, strides)]))
+                next(dims)  # the next dimension is part of this one
+                vectors.append(self._term(at, tensor.shape[d + 2 :]))
                 axis += 2
-                continue
-            if lanes:
-                at = self._vector(index, lanes[axis].axis, rank, size, self._spread(lanes[axis]))
             else:
-                at = self._vector(index, axis, rank, size)
-            masks += self._range_mask(index, at, axis, rank, size, write=write)
-            vectors.append(" * ".join([_factor(at), *map(_factor, strides)]))
-            axis += step
+                if lanes:
+                    at = self._vector(index, lanes[axis].axis, rank, size, self._spread(lanes[axis]))
+                else:
+                    at = self._vector(index, axis, rank, size)
+                masks += self._range_mask(index, at, axis, rank, size, write=write)
+                vectors.append(self._term(at, tensor.shape[d + 1 :]))
+                axis += step
         pointer = " + ".join([tensor.name, *scalars, *vectors])
         mask = " & ".join(dict.fromkeys(masks))
-        if self.interpreter and any_scalar and len(masks) > any_scalar:
+        if self.interpreter and scalar_masks and len(masks) > scalar_masks:
             # the interpreter converts a scalar condition to an integer if it is combined with a vector of conditions
             mask = f"({mask}) != 0"
         return Place(pointer, mask)
+
+    def _term(self, at: str, inner: tuple[IntExpr, ...]) -> str:
+        """Return the offset of the index ``at`` in a dimension; ``inner``: the sizes of the dimensions inside it."""
+        return " * ".join([_factor(at), *(_factor(self.int_text(size)) for size in inner if not size.is_one)])
 
     def _joined(self, region: Region, d: int, lanes: tuple[RangeLanes, ...]) -> bool:
         """Are all elements of dimensions ``d`` and the next one lanes in their order? Their index is the lane, then."""
@@ -119,13 +121,13 @@ class PlaceWriter:
 
     def _spread(self, lanes: RangeLanes) -> str:
         """Return a range's indices along a dimension that it shares with others."""
-        own = self.shapes.extent(lanes.extent).padded
+        padded = self.shapes.extent(lanes.extent).padded
         if self.ints.equal(lanes.total, lanes.extent):
-            return f"{self.shapes.arange}(0, {own})"
+            return f"{self.shapes.arange}(0, {padded})"
         code = f"{self.shapes.arange}(0, {self.int_text(lanes.total)})"
         if not lanes.stride.is_one:
             code = f"({code} // {_factor(self.int_text(lanes.stride))})"
-        return code if self.ints.equal(int_op("*", lanes.stride, lanes.extent), lanes.total) else f"({code} % {own})"
+        return code if self.ints.equal(int_op("*", lanes.stride, lanes.extent), lanes.total) else f"({code} % {padded})"
 
     def _vector(self, index: Range, axis: int, rank: int, size: IntExpr, lanes: str = "") -> str:
         lanes = lanes or f"{self.shapes.arange}(0, {self.shapes.extent(index.extent).padded})"
@@ -133,13 +135,13 @@ class PlaceWriter:
         if index.start != num(0):
             code = f"{self.int_text(index.start)} + {code}"
         code = code if rank == 1 else shaped(f"({code})" if code != lanes else code, axis, rank)
-        for block in self._known:
+        for block in self._blocks:
             if code in block:
                 return block[code]
-        wish = _base_name(index.start) or _base_name(size) or "lane"
-        name = self.names.fresh(f"{wish.lower() if wish.isupper() else wish}_at")
+        stem = _base_name(index.start) or _base_name(size) or "lane"
+        name = self.names.fresh(f"{stem.lower() if stem.isupper() else stem}_at")
         self.out.put(f"{name} = {code}")
-        self._known[-1][code] = name
+        self._blocks[-1][code] = name
         return name
 
     def surely_inside(self, at: IntExpr, size: IntExpr) -> bool:
@@ -178,7 +180,7 @@ class PlaceWriter:
         return tests
 
     def _inside(self, high: IntExpr | None, size: IntExpr, at: IntExpr, extent: Extent | None) -> bool | str:
-        """Is ``high < size``? True if proved, the name of a launch-time flag, or False if unknown."""
+        """Is ``high < size``? True if proved, the name of a flag with the answer at launch, or False if unknown."""
         if high is None:
             return False
         if any(self._fits(bound, size) for bound in _arms(high)):
@@ -207,8 +209,8 @@ class PlaceWriter:
             condition = int_op("==", int_op("%", size, loop.step), num(0))
         else:
             condition = int_op("<", high, size)
-        wish = _base_name(size) or at.name or "ALL"
-        return self.shapes.flag(f"EVEN_{wish}", condition)
+        stem = _base_name(size) or at.name or "ALL"
+        return self.shapes.flag(f"EVEN_{stem}", condition)
 
 
 def _is_multiple(start: IntExpr, step: IntExpr) -> bool:
@@ -269,7 +271,7 @@ def aligned_row(region: Region, ints: Ints) -> AlignedRow | None:
     if isinstance(columns, Point) or not columns.step.is_one or not all(isinstance(ix, Point) for ix in rows):
         return None
     loop = ints.loops.get(columns.start.name) if columns.start.kind is IntKind.LOOP else None
-    vector = _vector(loop.start) if loop is not None else 0
+    vector = _vector_width(loop.start) if loop is not None else 0
     if loop is None or vector < 2:
         return None
     first, sizes = num(0), region.tensor.shape
@@ -284,13 +286,13 @@ def aligned_row(region: Region, ints: Ints) -> AlignedRow | None:
     return AlignedRow(first, columns.start, sizes[-1], columns.extent, vector) if fits else None
 
 
-def _vector(start: IntExpr) -> int:
+def _vector_width(start: IntExpr) -> int:
     """Return the ``V`` of a start ``0 - first % V``; 0 for any other."""
     if start.kind is not IntKind.OP or start.op != "-":
         return 0
     rest = start.args[-1]
-    found = rest.kind is IntKind.OP and rest.op == "%" and rest.args[1].kind is IntKind.NUM
-    return rest.args[1].value if found else 0
+    is_remainder = rest.kind is IntKind.OP and rest.op == "%" and rest.args[1].kind is IntKind.NUM
+    return rest.args[1].value if is_remainder else 0
 
 
 __all__ = ["AlignedRow", "Place", "PlaceWriter", "aligned_row"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.bounds import Bounds
@@ -76,6 +76,13 @@ class Extent:
     flag: str = ""
 
 
+class Elements(NamedTuple):
+    """The number of a tile's elements: the product of known extents, and the names of the other padded extents."""
+
+    known: int
+    padded: list[str]
+
+
 @dataclass(frozen=True)
 class Computed:
     """A constexpr parameter that the host computes: its Python text, and the names in it."""
@@ -86,6 +93,8 @@ class Computed:
 
 @dataclass
 class Shapes:
+    """The padded extents of one kernel's tiles, and the constexprs that the host computes for them."""
+
     ints: Ints
     names: Names
     #: constexpr parameters that the host computes
@@ -96,7 +105,7 @@ class Shapes:
     dotted: set[str] = field(default_factory=set)
     _extents: dict[str, Extent] = field(default_factory=dict)
     #: facts without the value of any name
-    _own: Bounds = field(default_factory=lambda: Bounds({}))
+    _symbolic: Bounds = field(default_factory=lambda: Bounds({}))
 
     def key(self, expr: IntExpr) -> str:
         return self.ints.canonical(expr)
@@ -107,7 +116,7 @@ class Shapes:
 
     def extent(self, expr: IntExpr) -> Extent:
         # by its text, so that a kernel uses BK where the sketch does, even if BM has the same value
-        text = self._own.canonical(expr)
+        text = self._symbolic.canonical(expr)
         if text not in self._extents:
             self._extents[text] = self._make(expr, self.key(expr))
         return self._extents[text]
@@ -116,8 +125,8 @@ class Shapes:
         least = MIN_DOT if key in self.dotted else 1
         value = self.ints.const(expr)
         if value is None:
-            wanted = f"triton.next_power_of_2(max({tidy(python_int(expr))}, 1))"
-            host = f"max({MIN_DOT}, {wanted})" if least > 1 else wanted
+            power = f"triton.next_power_of_2(max({tidy(python_int(expr))}, 1))"
+            host = f"max({MIN_DOT}, {power})" if least > 1 else power
             padded = self.constexpr(_label(expr) + "_P", host, expr.names())
             full = f"{padded} == {tidy(python_int(expr))}"
             flag = self.constexpr(f"FULL_{_label(expr)}", full, expr.names() | {padded})
@@ -128,19 +137,19 @@ class Shapes:
             return Extent(expr, text, value, size, True)
         if expr.kind is IntKind.NUM:
             return Extent(expr, str(size), value, size, False)
-        wanted = f"triton.next_power_of_2({tidy(python_int(expr))})"
-        host = f"max({MIN_DOT}, {wanted})" if least > 1 else wanted
+        power = f"triton.next_power_of_2({tidy(python_int(expr))})"
+        host = f"max({MIN_DOT}, {power})" if least > 1 else power
         padded = self.constexpr(_label(expr) + "_P", host, expr.names())
         return Extent(expr, padded, value, size, False)
 
-    def constexpr(self, wish: str, host: str, names: frozenset[str]) -> str:
+    def constexpr(self, preferred: str, host: str, names: frozenset[str]) -> str:
         """Return the name of the constexpr parameter that the host computes as ``host``, which contains ``names``."""
-        name = self.names.of(("computed", host), wish)
+        name = self.names.of(("computed", host), preferred)
         self.computed.setdefault(name, Computed(host, names))
         return name
 
-    def flag(self, wish: str, condition: IntExpr) -> str:
-        return self.constexpr(wish, tidy(python_int(condition)), condition.names())
+    def flag(self, preferred: str, condition: IntExpr) -> str:
+        return self.constexpr(preferred, tidy(python_int(condition)), condition.names())
 
     def padded(self, shape: tuple[IntExpr, ...]) -> list[str]:
         return [self.extent(e).padded for e in shape]
@@ -158,16 +167,16 @@ class Shapes:
                 "Split a dimension into a loop over blocks.",
             )
 
-    def elements(self, shape: tuple[IntExpr, ...]) -> tuple[int, list[str]]:
-        """Return the number of elements: the known factor, and the names of the others."""
-        factor, rest = 1, []
+    def elements(self, shape: tuple[IntExpr, ...]) -> Elements:
+        """Return the number of elements of a tile of ``shape`` when padded."""
+        known, padded = 1, []
         for expr in shape:
             extent = self.extent(expr)
             if extent.padded_value is None:
-                rest.append(extent.padded)
+                padded.append(extent.padded)
             else:
-                factor *= extent.padded_value
-        return factor, rest
+                known *= extent.padded_value
+        return Elements(known, padded)
 
     def lanes(self, expr: IntExpr, axis: int, rank: int) -> str:
         return shaped(f"{self.arange}(0, {self.extent(expr).padded})", axis, rank)
@@ -208,20 +217,20 @@ def division(values: Values, value: Apply) -> Text:
     """Write ``floordiv`` or ``mod``: with Triton's own operator where both operands are known not to be negative."""
     lanes, divisor = value.args
     size = _size(divisor)
-    if not counts(lanes) or size is None or not values.shapes.ints.nonnegative(int_op("-", size, num(1))):
+    if not is_lane_numbers(lanes) or size is None or not values.shapes.ints.nonnegative(int_op("-", size, num(1))):
         return values.pointwise(value, OPS[value.op].spell["triton"])
     return values.pointwise(value, "({0} // {1})" if value.op == "floordiv" else "({0} % {1})")
 
 
-def counts(value: Value) -> bool:
+def is_lane_numbers(value: Value) -> bool:
     """Is it ``arange(n)``, the numbers of lanes?"""
     return isinstance(value, Apply) and value.op == "arange" and value.attr("start", num(0)) == num(0)
 
 
 def remainders(assigned: Iterable[Assign]) -> Mapping[str, IntExpr]:
     """Return, by tile, what the lanes of each tile ``arange(n) % size`` are less than."""
-    found = ((s.tile.uid, _remainder(s.value)) for s in assigned)
-    return {uid: size for uid, size in found if size is not None}
+    sizes = ((s.tile.uid, _remainder(s.value)) for s in assigned)
+    return {uid: size for uid, size in sizes if size is not None}
 
 
 def is_below(values: Values, value: Value, size: IntExpr) -> bool:
@@ -234,7 +243,7 @@ def is_below(values: Values, value: Value, size: IntExpr) -> bool:
 
 
 def _remainder(value: Value) -> IntExpr | None:
-    if not isinstance(value, Apply) or value.op != "mod" or not counts(value.args[0]):
+    if not isinstance(value, Apply) or value.op != "mod" or not is_lane_numbers(value.args[0]):
         return None
     return _size(value.args[1])
 

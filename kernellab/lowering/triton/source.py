@@ -58,8 +58,8 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     """
     interpreter = target.backend is not Backend.CUDA
     _refuse_float8(program, target)
-    values = _known(program, binding)
-    wide = _wide(program, values)
+    values = _fixed_integers(program, binding)
+    wide = _index_dtype(program, values)
     program, walks = with_walks(program, values)
     # offsets of large tensors have 64 bits
     program = narrowed(program, values) if not wide else program
@@ -104,17 +104,17 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
 
 def why_not_asynchronous(program: Program, binding: Binding, target: Target) -> dict[str, str]:
     """Return for each kernel why it has no form in Gluon on ``target``; "" if it has one."""
-    values = _known(program, binding)
-    _, reasons = _asynchronous(program, binding, values, _wide(program, values), target, {})
+    values = _fixed_integers(program, binding)
+    _, reasons = _asynchronous(program, binding, values, _index_dtype(program, values), target, {})
     return {k.name: reasons.get(k.name, "no loop is hinted copy_engine") for k in own_kernels(program)}
 
 
 def in_gluon(program: Program, binding: Binding, target: Target) -> tuple[str, dict[int, int]]:
     """Return the Gluon part of :func:`lower_triton`'s file ("" without one), and its lines' places in the sketch."""
-    values = _known(program, binding)
+    values = _fixed_integers(program, binding)
     text, mapped = "", dict[int, int]()
     program, walks = with_walks(program, values)
-    for kernel in _asynchronous(program, binding, values, _wide(program, values), target, walks)[0].values():
+    for kernel in _asynchronous(program, binding, values, _index_dtype(program, values), target, walks)[0].values():
         part, lines = _in_gluon(program, kernel, text.count("\n"))
         text += part
         mapped.update(lines)
@@ -183,7 +183,7 @@ def _write(
     return remembered(program, ("triton", name, wide, interpreter, walk is not None), values, written)
 
 
-def _known(program: Program, binding: Binding) -> dict[str, int]:
+def _fixed_integers(program: Program, binding: Binding) -> dict[str, int]:
     """Return the integers that are fixed at lowering time: constexprs, and symbols of a static task."""
     values = {name: value for name, value in binding.fixed.items() if name in program.symbols}
     for constexpr in program.constexprs:
@@ -199,7 +199,7 @@ def _known(program: Program, binding: Binding) -> dict[str, int]:
     return values
 
 
-def _wide(program: Program, values: dict[str, int]) -> str:
+def _index_dtype(program: Program, values: dict[str, int]) -> str:
     """Return the dtype to which index scalars are cast: "" (i32 is enough), tl.int64, or INDEX if the host decides."""
     largest = 0
     for tensor in program.tensors:
@@ -218,6 +218,8 @@ def _wide(program: Program, values: dict[str, int]) -> str:
 LAUNCH_OPTIONS = ("num_warps", "num_stages")
 #: warps of a launch that reduces a tile's mask: on an H200 32 took 11 us of 63
 _TEST_WARPS = "8"
+#: bytes of a tile for each warp: 32 for each thread
+_WARP_BYTES = 1024
 
 
 class Host:
@@ -305,9 +307,9 @@ class Host:
         if "num_warps" not in declared:
             name = kernel.name.removesuffix("_kernel")
             options.append(("num_warps", _TEST_WARPS if name in self.tests else _warps(kernel)))
-        if "num_stages" not in declared and kernel.has_dot:
+        if "num_stages" not in declared and kernel.facts.has_dot:
             # the option is that of another kernel: tl.range then has no number
-            hinted = kernel.stages if any(c.name == "num_stages" for c in self.program.constexprs) else 0
+            hinted = kernel.facts.stages if any(c.name == "num_stages" for c in self.program.constexprs) else 0
             options.append(("num_stages", str(hinted or 3)))
         return options
 
@@ -349,14 +351,14 @@ def _wants_f64(program: Program) -> bool:
 def _warps(kernel: Written) -> str:
     """Return the number of warps: about 32 bytes of the largest tile for each thread (two 16-byte accesses in flight),
     more for tiles above 16 KB."""
-    elements, rest = kernel.elements
-    if kernel.has_dot:
-        return "8" if max(elements, kernel.sums) > 128 * 64 else "4"
-    if kernel.down:
-        return str(kernel.down)
-    share = 1024 // kernel.widest
-    if rest:
-        total = " * ".join([*([str(elements)] if elements > 1 else []), *rest])
+    facts, elements = kernel.facts, kernel.facts.elements.known
+    if facts.has_dot:
+        return "8" if max(elements, facts.sums) > 128 * 64 else "4"
+    if facts.scan_warps:
+        return str(facts.scan_warps)
+    share = _WARP_BYTES // facts.widest
+    if facts.elements.padded:
+        total = " * ".join([*([str(elements)] if elements > 1 else []), *facts.elements.padded])
         return f"max(1, min(16, {total} // {share}))"
     return str(32 if elements >= 32 * share * 4 else max(1, min(16, elements // share)))
 

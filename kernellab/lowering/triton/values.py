@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names
-from kernellab.lowering.triton.shapes import Shapes, division, shaped
+from kernellab.lowering.triton.shapes import Shapes, division, is_lane_numbers, shaped
 from kernellab.lowering.triton.text import Writer, is_atom
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr, num
@@ -101,11 +101,11 @@ class Values:
 
     def full(self, shape: tuple[IntExpr, ...], code: str, dtype: DType) -> str:
         """Return a tile of that shape, filled with ``code``."""
-        words = [self.shapes.text(shape), code, TL_DTYPES[dtype]]
+        arguments = f"{self.shapes.text(shape)}, {code}, {TL_DTYPES[dtype]}"
         if self.layouts is None:
-            return f"tl.full({', '.join(words)})"
+            return f"tl.full({arguments})"
         layout = self.layouts.of(shape)
-        return f"gl.full({', '.join([*words, *([layout] if layout else [])])})"
+        return f"gl.full({arguments}{f', {layout}' if layout else ''})"
 
     def spread(self, text: Text, shape: tuple[IntExpr, ...]) -> str:
         """Return ``text`` broadcast to exactly ``shape``."""
@@ -114,7 +114,7 @@ class Values:
         code = text.code
         if text.shape and len(text.shape) < len(shape):
             index = ", ".join(["None"] * (len(shape) - len(text.shape)) + [":"] * len(text.shape))
-            code = f"({code})" if self.layouts is None else self._beside(code, text.shape, len(shape))
+            code = f"({code})" if self.layouts is None else self._before_new_axes(code, text.shape, len(shape))
             code = f"{code}[{index}]"
         return f"tl.broadcast_to({code}, {self.shapes.text(shape)})"
 
@@ -167,7 +167,7 @@ class Values:
             args = [a if a.shape else Text(self._spread_condition(a.code, shape), shape) for a in args]
         return Text(template.format(*(self.ranked(a, shape) for a in args)), shape)
 
-    def _beside(self, code: str, shape: tuple[IntExpr, ...], rank: int) -> str:
+    def _before_new_axes(self, code: str, shape: tuple[IntExpr, ...], rank: int) -> str:
         assert self.layouts is not None
         return self.layouts.for_new_axes(code, shape, tuple(range(rank - len(shape))))
 
@@ -176,7 +176,7 @@ class Values:
         missing = len(shape) - len(text.shape)
         if self.layouts is None or not text.shape or not missing:
             return text.code
-        code = self._beside(text.code, text.shape, len(shape))
+        code = self._before_new_axes(text.code, text.shape, len(shape))
         return f"{code}[{', '.join(['None'] * missing + [':'] * len(text.shape))}]"
 
     def _spread_condition(self, code: str, shape: tuple[IntExpr, ...]) -> str:
@@ -245,17 +245,16 @@ def tells_halves(value: Value) -> bool:
     if not isinstance(value, Apply) or value.op != "lt" or value.type.shape != (num(2),):
         return False
     place, one = value.args
-    counts = isinstance(place, Apply) and place.op == "arange" and place.attr("start", num(0)) == num(0)
-    return counts and isinstance(one, Const) and one.value == 1
+    return is_lane_numbers(place) and isinstance(one, Const) and one.value == 1
 
 
 def _joined(values: Values, value: Apply) -> Text | None:
     """Return two tiles joined along a last axis of 2: one thread holds both of a pair, so no lanes are exchanged. None
     if ``value`` is no such choice."""
     test, *arms = value.args
-    halves = tells_halves(test) or (isinstance(test, Read) and test.tile.uid in values.halves)
+    is_choice = tells_halves(test) or (isinstance(test, Read) and test.tile.uid in values.halves)
     inner = [each for a in arms if (each := _without_axis(a, len(value.type.shape) - 1)) is not None]
-    if not halves or len(inner) < 2 or values.layouts is not None or inner[0].type.dtype is not inner[1].type.dtype:
+    if not is_choice or len(inner) < 2 or values.layouts is not None or inner[0].type.dtype is not inner[1].type.dtype:
         return None
     texts = [values.write(a) for a in inner]
     shape = values.broadcast([t.shape for t in texts])
@@ -366,17 +365,17 @@ def _concat(values: Values, value: Apply) -> Text:
     lane = values.temporary(
         f"tl.broadcast_to({values.shapes.lanes(shape[axis], axis, rank)}, {values.shapes.text(shape)})"
     )
-    done = "0"
+    before: list[str] = []  # sizes of the parts before
     code = ""
     for part in value.args:
+        first = " + ".join(before)
         extent = values.shapes.extent(part.type.shape[axis])
-        at = lane if done == "0" else f"({lane} - ({done}))"
+        at = f"({lane} - ({first}))" if before else lane
         last = f"{extent.padded} - 1"
-        whole = (*shape[:axis], part.type.shape[axis], *shape[axis + 1 :])
-        taken = f"tl.gather({values.filled(part, whole)}, tl.minimum(tl.maximum({at}, 0), {last}), {axis})"
-        code = taken if not code else f"tl.where({lane} < {done}, {code}, {taken})"
-        size = values.int_text(part.type.shape[axis])
-        done = size if done == "0" else f"{done} + {size}"
+        part_shape = (*shape[:axis], part.type.shape[axis], *shape[axis + 1 :])
+        gathered = f"tl.gather({values.filled(part, part_shape)}, tl.minimum(tl.maximum({at}, 0), {last}), {axis})"
+        code = f"tl.where({lane} < {first}, {code}, {gathered})" if before else gathered
+        before.append(values.int_text(part.type.shape[axis]))
     return Text(code, shape)
 
 
