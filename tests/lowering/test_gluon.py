@@ -409,12 +409,12 @@ def test_every_group_counts_keys_from_where_the_tile_begins(keys: int) -> None:
     program = load_program(first_sketch(WINDOW.replace("256", str(keys))))
     values = {c.name: int(c.value) for c in program.constexprs if c.value is not None}
     made = plan(program, program.kernels[0], values, HOPPER, values)
-    seen, rows = made.seen_from_shares(), next(lp for lp in made.loops if lp.step.name == made.rows)
-    height = values[made.rows]
+    seen, rows = made.seen_from_shares(), next(lp for lp in made.loops if lp.step.name == made.rows_name)
+    height = values[made.rows_name]
     own = height // made.groups
     for first in range(0, 2048, height):
         filled = made.loop.start.evaluate({**values, rows.var: first})
-        shares = [{**values, made.rows: own, rows.var: first + who * own} for who in range(made.groups)]
+        shares = [{**values, made.rows_name: own, rows.var: first + who * own} for who in range(made.groups)]
         assert {seen.start.evaluate(share) for share in shares} == {filled}
 
 

@@ -82,22 +82,23 @@ class Flattener:
         self._steps = steps
         self._taken = taken
         self._block = Block()
+        #: line of the statement, and the start of the names of its extra tiles
         self._line = 0
         self._base = "value"
-        #: values that a statement uses more than once
+        #: values that the statement uses more than once, and the tiles that hold those computed so far
         self._repeated: frozenset[Value] = frozenset()
-        self._known: dict[Value, Read] = {}
+        self._computed: dict[Value, Read] = {}
         #: tensors that exactly one statement of the kernel scatters to
-        self.alone: frozenset[str] = frozenset()
+        self.scattered_once: frozenset[str] = frozenset()
 
     def block(self, body: tuple[Statement, ...]) -> Block:
         outer, self._block = self._block, Block()
         for stmt in body:
             self._line = stmt.span.line
-            self._known, self._repeated = {}, _repeated(stmt)
+            self._computed, self._repeated = {}, _repeated(stmt)
             _RULES[type(stmt)](self, stmt)
-        done, self._block = self._block, outer
-        return done
+        inner, self._block = self._block, outer
+        return inner
 
     def alloc(self, stmt: Alloc) -> None:
         self._block.declares.append(stmt.tile)
@@ -117,9 +118,11 @@ class Flattener:
     def scatter(self, stmt: Scatter) -> None:
         self._base = stmt.tensor.name.lower()
         packed = Apply(Type(stmt.shape, stmt.tensor.dtype), "scatter", (stmt.value, *stmt.index))
-        apart = stmt.tensor.name in self.alone and keeps_apart(stmt, tuple(self.ints.loops.values()))
+        conflict_free = stmt.tensor.name in self.scattered_once and keeps_apart(stmt, tuple(self.ints.loops.values()))
         value = self._prepare(packed, stmt.shape)
-        self._block.steps.append(Nest(NestKind.SCATTER, stmt.shape, value, self._line, scatter=stmt, apart=apart))
+        self._block.steps.append(
+            Nest(NestKind.SCATTER, stmt.shape, value, self._line, scatter=stmt, conflict_free=conflict_free)
+        )
 
     def assign(self, stmt: Assign) -> None:
         self._base = stmt.tile.name
@@ -190,16 +193,7 @@ class Flattener:
             return value
         kind = OPS[value.op].kind
         if value in self._repeated:
-            read = self._known.get(value)
-            if read is None:
-                tile = self._temp(value.op.removeprefix("reduce_"), value.type.shape, value.type.dtype)
-                if kind in (OpKind.REDUCE, OpKind.SCAN, OpKind.MATRIX):
-                    self._standalone(value, tile)
-                else:
-                    args = tuple(self._prepare(a, value.type.shape) for a in value.args)
-                    self._point(tile, replace(value, args=args))
-                read = self._known[value] = Read(value.type, tile)
-            return read
+            return self._computed_once(value)
         if kind in (OpKind.REDUCE, OpKind.SCAN, OpKind.MATRIX):
             tile = self._temp(value.op.removeprefix("reduce_"), value.type.shape, value.type.dtype)
             self._standalone(value, tile)
@@ -214,6 +208,19 @@ class Flattener:
         if narrower and not self._steps:
             return self._times_reciprocal(value, domain)
         return replace(value, args=tuple(self._prepare(a, inner) for a in value.args))
+
+    def _computed_once(self, value: Apply) -> Read:
+        """Return the tile that holds a value that the statement uses more than once."""
+        read = self._computed.get(value)
+        if read is None:
+            tile = self._temp(value.op.removeprefix("reduce_"), value.type.shape, value.type.dtype)
+            if OPS[value.op].kind in (OpKind.REDUCE, OpKind.SCAN, OpKind.MATRIX):
+                self._standalone(value, tile)
+            else:
+                args = tuple(self._prepare(a, value.type.shape) for a in value.args)
+                self._point(tile, replace(value, args=args))
+            read = self._computed[value] = Read(value.type, tile)
+        return read
 
     def _is_narrower(self, value: Value, domain: tuple[IntExpr, ...]) -> bool:
         """Does ``value`` broadcast along the last dimension of ``domain``?"""
@@ -232,8 +239,8 @@ class Flattener:
 
     def _repeats(self, value: Apply, domain: tuple[IntExpr, ...]) -> bool:
         """Would computing ``value`` inside a loop over ``domain`` repeat real work?"""
-        wide = sum(not self.ints.is_one(e) for e in value.type.shape)
-        if wide >= sum(not self.ints.is_one(e) for e in domain):
+        rank = sum(not self.ints.is_one(e) for e in value.type.shape)
+        if rank >= sum(not self.ints.is_one(e) for e in domain):
             return False
         work = [v for v in subvalues(value) if isinstance(v, Apply) and OPS[v.op].flops > 0]
         varies = any(isinstance(v, Read) for v in subvalues(value))
@@ -290,48 +297,54 @@ class Flattener:
     def _gemm(self, acc: Tile, a: Value, b: Value) -> None:
         tiles = []
         for value, kind in ((a, "a"), (b, "b")):
-            wanted = acc.dtype
-            if value.type.dtype.compute != wanted:
-                value = Apply(Type(value.type.shape, wanted), "cast", (value,))
+            if value.type.dtype.compute != acc.dtype:
+                value = Apply(Type(value.type.shape, acc.dtype), "cast", (value,))
             tiles.append(self._tile_of(value, kind).tile)
         self._block.steps.append(GemmCall(acc, tiles[0], tiles[1], self._line))
 
     def _several(self, stmt: MultiAssign) -> None:
         if stmt.op in ("sort", "topk"):
-            options = dict(stmt.attrs)
-            source = self._tile_of(stmt.args[0], "row").tile
-            for tile, fresh in zip(stmt.tiles, stmt.declares, strict=True):
-                self._declare(tile, fresh)
-            values, order = stmt.tiles
-            if source.uid in (values.uid, order.uid):
-                source = self._temp("row", source.shape, source.dtype)
-                self._point(source, stmt.args[0])
-            axis = int(options["axis"])  # type: ignore[call-overload]
-            self._block.steps.append(SortCall(values, order, source, axis, bool(options["descending"]), self._line))
-            return
-        if stmt.op != "welford":
+            self._sort(stmt)
+        elif stmt.op == "welford":
+            self._moments(stmt)
+        else:
             raise LoweringError(
                 f"{stmt.op} with several results has no C++ lowering.", "Write it with other operations.", self._line
             )
-        mean, var = stmt.tiles[:2]
-        axes = _axes(stmt)
-        shape = stmt.args[0].type.shape
-        full = Type(shape, var.dtype)
-        x = self._tile_of(stmt.args[0], "x")
-        attrs = (("axes", axes), ("keepdims", True))
-        kept = tuple(num(1) if d in axes else e for d, e in enumerate(shape))
-        centre = self._temp("centre", kept, var.dtype)
-        self._standalone(Apply(Type(kept, var.dtype), "reduce_mean", (x,), attrs), centre)
-        read = Read(Type(kept, var.dtype), centre)
-        off = Apply(full, "sub", (x if x.type.dtype == var.dtype else Apply(full, "cast", (x,)), read))
-        square = Apply(full, "mul", (off, off))
-        keepdims = len(mean.shape) == len(shape)
+
+    def _declare_all(self, stmt: MultiAssign) -> None:
         for tile, fresh in zip(stmt.tiles, stmt.declares, strict=True):
             self._declare(tile, fresh)
-        flat = read if keepdims else Apply(Type(mean.shape, var.dtype), "reshape", (read,))
-        self._point(mean, flat)
-        spread = Apply(Type(var.shape, var.dtype), "reduce_mean", (square,), (("axes", axes), ("keepdims", keepdims)))
-        self._standalone(spread, var)
+
+    def _sort(self, stmt: MultiAssign) -> None:
+        options = dict(stmt.attrs)
+        source = self._tile_of(stmt.args[0], "row").tile
+        self._declare_all(stmt)
+        values, order = stmt.tiles
+        if source.uid in (values.uid, order.uid):
+            source = self._temp("row", source.shape, source.dtype)
+            self._point(source, stmt.args[0])
+        axis = int(options["axis"])  # type: ignore[call-overload]
+        self._block.steps.append(SortCall(values, order, source, axis, bool(options["descending"]), self._line))
+
+    def _moments(self, stmt: MultiAssign) -> None:
+        """Compute the mean, then the mean square of the differences from it."""
+        mean, variance = stmt.tiles[:2]
+        dtype = variance.dtype
+        axes, shape = _axes(stmt), stmt.args[0].type.shape
+        source = self._tile_of(stmt.args[0], "x")
+        kept = Type(tuple(num(1) if d in axes else e for d, e in enumerate(shape)), dtype)
+        centre = self._temp("centre", kept.shape, dtype)
+        self._standalone(Apply(kept, "reduce_mean", (source,), (("axes", axes), ("keepdims", True))), centre)
+        read, full = Read(kept, centre), Type(shape, dtype)
+        cast = source if source.type.dtype == dtype else Apply(full, "cast", (source,))
+        difference = Apply(full, "sub", (cast, read))
+        square = Apply(full, "mul", (difference, difference))
+        keepdims = len(mean.shape) == len(shape)
+        self._declare_all(stmt)
+        self._point(mean, read if keepdims else Apply(Type(mean.shape, dtype), "reshape", (read,)))
+        attrs = (("axes", axes), ("keepdims", keepdims))
+        self._standalone(Apply(Type(variance.shape, dtype), "reduce_mean", (square,), attrs), variance)
 
 
 _RULES: dict[type, Callable[[Flattener, Any], None]] = {

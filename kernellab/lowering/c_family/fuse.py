@@ -156,7 +156,7 @@ class Fuser:
 
     def _find(self, nest: Nest, groups: list[Group]) -> Group | None:
         """Return the group that ``nest`` may join: the last one, or one after which there is only scalar work."""
-        if nest.alone:
+        if nest.never_fused:
             return None
         for group in reversed(groups):
             same = self.ints.same_shape(group.domain, nest.domain)

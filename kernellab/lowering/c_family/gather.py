@@ -61,7 +61,7 @@ def scatter_text(nest: Nest, variables: Index, scalars: Scalars) -> str:
     address, checks = place_at(tensor, [strip(i) for i in index], stmt.items, scalars.ints)
     text = strip(converted(value, packed.args[0].type.dtype, tensor.dtype.compute))
     target = f"{scalars.ints.tensor(tensor)}[{address}]"
-    if stmt.add and nest.apart and not is_narrow(tensor.dtype):
+    if stmt.add and nest.conflict_free and not is_narrow(tensor.dtype):
         line = f"{target} += {MEMORY_TYPE[tensor.dtype]}({text});"
     elif stmt.add:
         wide = text if is_narrow(tensor.dtype) else f"{MEMORY_TYPE[tensor.dtype]}({text})"

@@ -20,20 +20,22 @@ _SPELL = {"//": "/", "and": "&&", "or": "||"}
 
 @dataclass
 class Spelled:
-    """The C++ names in a text; ``choosing`` are those that select an element of memory."""
+    """The C++ names in a text; ``indexing`` are those that select an element of memory."""
 
     names: set[str] = field(default_factory=set)
-    choosing: set[str] = field(default_factory=set)
+    indexing: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Sum:
-    """An index as ``base + last``, where ``last`` is one name; ``names`` are all names in it."""
+    """An index as ``base + last``, where ``last`` is one name: ``i * N + j`` has the base ``i * N``.
+
+    ``names`` are all names in it, ``base_names`` those in ``base``."""
 
     names: frozenset[str]
     last: str = ""
     base: str = ""
-    base_of: frozenset[str] = frozenset()
+    base_names: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -46,21 +48,21 @@ class Ints(Bounds):
     _sums: dict[str, Sum] = field(default_factory=dict, kw_only=True)
 
     @contextmanager
-    def watch(self, *, chooses: bool = False) -> Iterator[Spelled]:
-        """Yield a record of the names that are spelled inside; with ``chooses`` all of them select an element of
+    def watch(self, *, indexes: bool = False) -> Iterator[Spelled]:
+        """Yield a record of the names that are spelled inside; with ``indexes`` all of them select an element of
         memory."""
         outer, self.spelled = self.spelled, Spelled()
         try:
             yield self.spelled
         finally:
             inner, self.spelled = self.spelled, outer
-            self.note(inner.names, inner.names if chooses else inner.choosing)
+            self.note(inner.names, inner.names if indexes else inner.indexing)
 
-    def note(self, names: Iterable[str], choosing: Iterable[str] = ()) -> None:
+    def note(self, names: Iterable[str], indexing: Iterable[str] = ()) -> None:
         """Record that ``names``, or the names that those are composed of, were spelled."""
         for name in names:
             self.spelled.names.update(self.parts(name).names)
-        self.spelled.choosing.update(choosing)
+        self.spelled.indexing.update(indexing)
 
     def composed(self, text: str, names: Sequence[str], base: str | None = None) -> str:
         """Return ``text``, an index made of ``names``: spelling it spells them.
@@ -72,7 +74,7 @@ class Ints(Bounds):
             if base is None:
                 self._sums[text] = Sum(every)
             else:
-                before = frozenset().union(*(part.names for part in parts[:-1])) | parts[-1].base_of
+                before = frozenset().union(*(part.names for part in parts[:-1])) | parts[-1].base_names
                 whole = " + ".join(filter(None, (base, parts[-1].base)))
                 self._sums[text] = Sum(every, parts[-1].last, whole, before)
         return text

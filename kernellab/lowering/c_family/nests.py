@@ -1,4 +1,8 @@
-"""Loop nests: the form of a block of sketch statements before loops are fused."""
+"""Loop nests: the form of a block of sketch statements before loops are fused.
+
+A :class:`Block` has steps in order. Most are a :class:`Nest`, a loop over the elements of a domain; scans, sorts and
+products are calls of kl_tile.h, and loops and conditions have blocks inside. flatten.py makes blocks of statements,
+fuse.py joins nests into loops."""
 
 from __future__ import annotations
 
@@ -49,6 +53,9 @@ class Nested:
 
 
 class NestKind(str, Enum):
+    """What a nest does with the value of each element: it writes a tile, stores to or adds to a region, folds into a
+    tile, or writes at computed indices."""
+
     POINT = "point"
     STORE = "store"
     ATOMIC = "atomic"
@@ -72,9 +79,9 @@ class Nest(Flat):
     #: the tensor that a scatter writes; its value and then its indices are the arguments of ``value``
     scatter: Scatter | None = None
     #: iterations that run in parallel add to different elements: no atomics are needed
-    apart: bool = False
+    conflict_free: bool = False
     #: has separate edges, on which another nest's loop must not depend
-    alone: bool = False
+    never_fused: bool = False
 
     @property
     def reads(self) -> Collection[str]:
@@ -119,7 +126,7 @@ class SortCall(Flat):
     order: Tile
     source: Tile
     axis: int
-    down: bool
+    descending: bool
     line: int
     #: the region of a tensor that replaces the source's tile
     placed: dict[str, Region] = field(default_factory=dict)
@@ -137,10 +144,10 @@ class SortCall(Flat):
 
 @dataclass(frozen=True)
 class Matrix:
-    """A rectangle of a tensor that a product reads in place, transposed if ``turned``."""
+    """A rectangle of a tensor that a product reads in place, transposed or not."""
 
     region: Region
-    turned: bool
+    transposed: bool
 
 
 @dataclass(eq=False)
@@ -176,11 +183,11 @@ class Slab:
     region: Region
     low: tuple[IntExpr, ...]
     count: tuple[IntExpr, ...]
-    #: the summed dimensions, and those of the rows (-1: none) and columns of positions
+    #: the dimension that is summed, and that of the rows of positions (-1: none); the last one has their columns
     depth: int
     rows: int
     #: the length of the whole sum; 0 if unknown
-    deep: int
+    sum_length: int
     #: elements from one column of positions to the next
     step: int
 

@@ -25,7 +25,7 @@ _NARROW_INTS = {DType.I16, DType.I8, DType.U8}
 Pick = Callable[[str, str, Spelled], str]
 
 
-def picked(tensor: str, address: str, _made_of: Spelled) -> str:
+def picked(tensor: str, address: str, _address_names: Spelled) -> str:
     """Return the element in plain C."""
     return f"{tensor}[{address}]"
 
@@ -79,7 +79,7 @@ class Scalars:
         op, dtype = OPS[value.op], value.type.dtype
         if value.op == "arange":
             return self._arange(value, index)
-        with self.ints.watch() as made_of:
+        with self.ints.watch() as address_names:
             indices = child_indices(value, index, self.ints)
             args = [self.element(arg, at) for arg, at in zip(value.args, indices, strict=True)]
         if value.op == "cast":
@@ -91,7 +91,7 @@ class Scalars:
             text = op.spell[self._dsl].format(strip(held), MEMORY_TYPE[dtype])
             return f"float({text})" if is_narrow(dtype) else text
         if value.op == "gather":
-            return gather_text(value, args, self.ints, lambda name, at: self._pick(name, at, made_of))
+            return gather_text(value, args, self.ints, lambda name, at: self._pick(name, at, address_names))
         if value.op == "concat":
             return self._concat(value, args, index)
         if op.kind is OpKind.SHAPE:
@@ -177,5 +177,5 @@ def _ends_name(text: str) -> bool:
 
 def place(name: str, index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
     """Return ``name[...]`` for the element at ``index`` of a row-major array of ``shape``."""
-    with ints.watch(chooses=True):
+    with ints.watch(indexes=True):
         return f"{name}[{flat_index(index, shape, ints)}]"

@@ -122,4 +122,4 @@ def _copied(row: _Row, taps: Iterable[tuple[int, Nest]], block: Block, fresh: Ca
     start = affine.simplify(int_op("+", row.start, num(low)))
     region = Region(row.tensor, (*(Point(at) for at in row.points), Range(start, length, num(1))))
     value = Fetch(Type((length,), dtype), region, row.pad)
-    return Nest(NestKind.POINT, (length,), value, taps[0][1].line, tile=tile, alone=True)
+    return Nest(NestKind.POINT, (length,), value, taps[0][1].line, tile=tile, never_fused=True)

@@ -277,7 +277,7 @@ def slab_text(slab: Slab, ints: Ints, acc: str, kind: str, m: IntExpr, name: str
         item = slab.region.index[slab.rows]
         assert isinstance(item, Range)
         rows, step = ints.cpp(item.extent), ints.cpp(item.step)
-    arguments = [launch, str(slab.deep if keeps else 0), acc, ints.cpp(m), rows, step, ints.cpp(last.extent)]
+    arguments = [launch, str(slab.sum_length if keeps else 0), acc, ints.cpp(m), rows, step, ints.cpp(last.extent)]
     arguments.append(ints.tensor(tensor))
     dims = f"{len(tensor.shape)}, {slab.depth}, {slab.rows}" + (f", {slab.step}" if slab.step > 1 else "")
     return f"kl::Slab<{kind}, {dims}> {name}({', '.join(arguments)}, {{{box}}});"

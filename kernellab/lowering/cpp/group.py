@@ -240,7 +240,7 @@ class GroupEmitter:
         text = strip(converted(element, value.type.dtype, dtype))
         target = self._strips.element(site) or f"{self.ints.tensor(tensor)}[{site.address}]"
         memory = MEMORY_TYPE[tensor.dtype]
-        if atomic and nest.apart:
+        if atomic and nest.conflict_free:
             line = f"{target} += {memory}({text});"
         elif atomic:
             added = text if is_narrow(tensor.dtype) else f"{memory}({text})"
@@ -257,10 +257,10 @@ class GroupEmitter:
         self.ints.note([name])
         return name
 
-    def _pick(self, tensor: str, address: str, made_of: Spelled) -> str:
+    def _pick(self, tensor: str, address: str, address_names: Spelled) -> str:
         """Return the element at a computed address; one whose address changes in the innermost loop is read alone."""
-        self.ints.note((), made_of.names)
-        alone = self.group.innermost in made_of.choosing or not self._made.isdisjoint(made_of.names)
+        self.ints.note((), address_names.names)
+        alone = self.group.innermost in address_names.indexing or not self._made.isdisjoint(address_names.names)
         return f"kl::lone({tensor}, {address})" if alone else f"{tensor}[{address}]"
 
     def _fetch(self, fetch: Fetch, index: Index) -> str:
@@ -274,7 +274,7 @@ class GroupEmitter:
         if value:
             return value
         value = f"{self.ints.tensor(tensor)}[{site.address}]"
-        self.ints.note(site.made_of, site.made_of)
+        self.ints.note(site.address_names, site.address_names)
         if is_narrow(tensor.dtype):
             value = f"float({value})"
         return f"({' && '.join(checks)} ? {value} : {pad})" if checks else value

@@ -116,7 +116,7 @@ class KernelEmitter:
             body = _merge_grid(self.kernel.body)
             work = work_of(body, self.ints)
             flattener = Flattener(self.ints, self.names.taken, has_steps(self.program, self.kernel))
-            flattener.alone = _scattered_once(body)
+            flattener.scattered_once = _scattered_once(body)
             flat = flattener.block(body)
             self.gathers = gather_products(flat, self.ints, self.kernel.writes)
             read_in_place(flat, self.ints, self.kernel.writes)
@@ -126,7 +126,7 @@ class KernelEmitter:
             self._copied = self._summed_in_copies(body)
             for nest in steps_of(flat):
                 if isinstance(nest, Nest):
-                    nest.apart |= _added_to(nest) in self._copied
+                    nest.conflict_free |= _added_to(nest) in self._copied
             fused = Fuser(self.ints, self.names.loop_vars, slower_together).block(flat)
             self._places = Placer(self.ints, self.kernel.writes).places(fused)
             self._once = _written_once(fused)

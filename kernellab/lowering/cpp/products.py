@@ -96,7 +96,7 @@ def _matrix(matrix: Matrix, ints: Ints) -> str:
         stride = int_op("*", size, stride)
     right, down = strides
     cols, rows = extents
-    if matrix.turned:
+    if matrix.transposed:
         down, right, rows, cols = right, down, cols, rows
     return f"kl::matrix({start_of_region(region, ints)}, {down}, {right}, {rows}, {cols})"
 
@@ -140,14 +140,14 @@ def _source(
         region = value.region
         same = region.tensor.dtype == operand.dtype and operand.dtype.compute == acc.dtype
         plain = value.pad == 0 and same and region.tensor.name not in written
-        return Matrix(region, turned=False) if plain and _readable(region, ints) else None
+        return Matrix(region, transposed=False) if plain and _readable(region, ints) else None
     if not isinstance(value, Apply) or value.op != "transpose" or value.attr("perm") not in (None, (1, 0)):
         return None
     inner = value.args[0]
     if not isinstance(inner, Read) or len(inner.tile.shape) != 2:
         return None
     untransposed = _source(inner.tile, acc, ints, written, once)
-    return untransposed and replace(untransposed, turned=not untransposed.turned)
+    return untransposed and replace(untransposed, transposed=not untransposed.transposed)
 
 
 def _readable(region: Region, ints: Ints) -> bool:

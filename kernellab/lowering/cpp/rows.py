@@ -150,7 +150,7 @@ def _sort_text(call: SortCall, ints: Ints, names: Callable[[Tile], str]) -> str:
     """Return ``kl::in_order<...>(values, order, source, outer, n, inner, k);``."""
     sizes = [*_sizes(call.source.shape, call.axis, ints), ints.operand(call.order.shape[call.axis])]
     operands = [_row(call, tile, ints, names) for tile in (call.values, call.order, call.source)]
-    return f"kl::in_order<{'true' if call.down else 'false'}>({', '.join([*operands, *sizes])});"
+    return f"kl::in_order<{'true' if call.descending else 'false'}>({', '.join([*operands, *sizes])});"
 
 
 def _sizes(shape: tuple[IntExpr, ...], axis: int, ints: Ints) -> list[str]:

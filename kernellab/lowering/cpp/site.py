@@ -24,20 +24,20 @@ class Site:
     last: str = ""
     base: str = ZERO
     #: the names in the address, and those in ``base``
-    made_of: frozenset[str] = frozenset()
-    base_of: frozenset[str] = frozenset()
+    address_names: frozenset[str] = frozenset()
+    base_names: frozenset[str] = frozenset()
     spans: dict[int, Span] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
 
     def extend(self, address: str, base: str, last: Sum) -> None:
         """Take the address with one more dimension, whose position has the parts ``last``."""
         self.address, self.base, self.last = address, base, last.last
-        self.base_of = self.made_of | last.base_of
-        self.made_of |= last.names
+        self.base_names = self.address_names | last.base_names
+        self.address_names |= last.names
 
     def row(self, var: str) -> str | None:
         """Return the base of a row of contiguous elements along ``var``; None if there is no such row."""
-        return self.base if self.last == var and var not in self.base_of else None
+        return self.base if self.last == var and var not in self.base_names else None
 
 
 def between(var: str, span: Span) -> list[str]:

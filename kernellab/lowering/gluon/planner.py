@@ -58,7 +58,8 @@ def plan(
     Raises:
         Refused: the kernel has no asynchronous hints, or some that this chip or this lowering does not support.
     """
-    loops, between, body = parallel_loops(kernel.body)
+    loops, between, inner = parallel_loops(kernel.body)
+    body = tuple(inner)
     _check_target(body, target)
     parts = _parts(body)
     loop, outer = parts.loop, parts.outer
@@ -97,7 +98,7 @@ def plan(
 # -- the parts of the kernel -------------------------------------------------------------------------------------------
 
 
-def _check_target(body: Sequence[Statement], target: Target) -> None:
+def _check_target(body: tuple[Statement, ...], target: Target) -> None:
     if not any(s.hints.copy_engine for s in statements(body) if isinstance(s, Loop)):
         raise Refused("no loop is hinted copy_engine")
     if target.backend is not Backend.CUDA or not {"wgmma", "tma"} <= set(target.chip.isa):
@@ -120,7 +121,7 @@ class _Parts(NamedTuple):
         return _Parts(before, replace(self.loop, body=body), self.outer, after)
 
 
-def _parts(body: Sequence[Statement]) -> _Parts:
+def _parts(body: tuple[Statement, ...]) -> _Parts:
     inner = [s for s in body if isinstance(s, Loop)]
     if len(inner) != 1:
         raise Refused("one loop over loaded tiles is expected")
@@ -133,7 +134,7 @@ def _parts(body: Sequence[Statement]) -> _Parts:
         raise Refused(
             "the loop around its loop counts from 0 in steps of 1 and leaves the inner range alone, or is none"
         )
-    return _Parts(tuple(body[:at]), loop, outer, tuple(body[at + 1 :]))
+    return _Parts(body[:at], loop, outer, body[at + 1 :])
 
 
 def _warps(loop: Loop, groups: int, tile_rows: int | None) -> int:
@@ -326,7 +327,7 @@ def _check_statements(p: Plan) -> None:
     conditions = [s for s in p.loop.body if isinstance(s, If)]
     if any(s.orelse for s in conditions):
         raise Refused("a condition in its loop has an else")
-    if any(isinstance(s, (Store, Load)) for s in statements(conditions)):
+    if any(isinstance(s, (Store, Load)) for s in statements(tuple(conditions))):
         raise Refused("a condition in its loop loads or stores")
 
 
