@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kernellab.lowering.c_family.index import Index, align, leaves, plus
 from kernellab.lowering.c_family.ints import Ints
@@ -31,7 +32,7 @@ from kernellab.sketch.program.ints import IntExpr, product
 from kernellab.sketch.program.program import DType, Point, Program, Range, Region, Tensor, TensorRole, Tile
 
 #: least elements of a loop with a strip; the same for a row that is written past the caches
-_FEW, _FEW_STREAMED = 16, 512
+_LEAST_LOOP, _LEAST_STREAMED = 16, 512
 #: bytes of a result from which it is written past the caches: none keeps it until it is read
 _LARGE = 8 << 20
 
@@ -52,7 +53,11 @@ def convert_once(block: Block, written: frozenset[str]) -> None:
     changes."""
     writers = Counter(uid for step in steps_of(block) for uid in step.writes)
     for loop in [s for s in block.steps if isinstance(s, LoopItem)]:
-        loads = [n for n in _loads(loop.body) if n.tile is not None and writers[n.tile.uid] == 1 and _still(n, written)]
+        loads = [
+            n
+            for n in _loads(loop.body)
+            if n.tile is not None and writers[n.tile.uid] == 1 and _is_invariant(n, written)
+        ]
         tiles = {n.tile.uid: n.tile for n in loads if n.tile is not None}
         drop_steps(loop.body, {id(n) for n in loads})
         _undeclare(loop.body, tiles)
@@ -69,15 +74,15 @@ def _loads(block: Block) -> Iterator[Nest]:
             yield step
 
 
-def _still(load: Nest, written: frozenset[str]) -> bool:
+def _is_invariant(load: Nest, written: frozenset[str]) -> bool:
     value = load.value
     assert isinstance(value, Fetch)
-    region, ends = value.region, []
+    region, bounds = value.region, []
     for item in region.index:
-        ends += [item.at] if isinstance(item, Point) else [item.start, item.extent, item.step]
-    long = sum(isinstance(item, Range) for item in region.index) == 1
-    fixed = not any(e.loop_vars() for e in ends)
-    return long and fixed and region.tensor.dtype is DType.F16 and region.tensor.name not in written
+        bounds += [item.at] if isinstance(item, Point) else [item.start, item.extent, item.step]
+    is_row = sum(isinstance(item, Range) for item in region.index) == 1
+    is_fixed = not any(e.loop_vars() for e in bounds)
+    return is_row and is_fixed and region.tensor.dtype is DType.F16 and region.tensor.name not in written
 
 
 def _undeclare(block: Block, tiles: Mapping[str, Tile]) -> None:
@@ -94,12 +99,18 @@ class Row:
     tensor: str
     base: str
     strip: str
-    stored: bool
-    #: the function that fills the strip, or writes it back
-    word: str
+    is_stored: bool
+    #: the function of kl_half.h that fills the strip, or writes it back: widen, narrow, or stream
+    function: str
 
     def start(self, at: str) -> str:
         return f"{plus(self.tensor, self.base)} + {at}"
+
+
+class _RowAccess(NamedTuple):
+    region: Region
+    index: Index
+    is_stored: bool
 
 
 @dataclass
@@ -122,27 +133,27 @@ class Strips:
     def rows(self, nests: Sequence[Nest], variables: Index, var: str, extent: IntExpr) -> list[Row]:
         """Return the rows of f16 that a loop over ``var`` reads and writes, and those of large results, each once."""
         length = self.ints.const(extent)
-        if length is not None and length < _FEW:
+        if length is not None and length < _LEAST_LOOP:
             return []
-        streamed = self.streamed if length is None or length >= _FEW_STREAMED else frozenset()
+        streamed = self.streamed if length is None or length >= _LEAST_STREAMED else frozenset()
         if any(n.kind is not NestKind.POINT and n.kind is not NestKind.STORE for n in nests):
             streamed = frozenset()
         rows: dict[str, Row] = {}
         fetched, written = self._fetched(nests, variables), list(_written(nests))
         names = {region.tensor.name for region, _ in fetched} & {tensor for tensor, _ in written}
-        places = [(region, at, False) for region, at in fetched]
-        places += [(region, variables, True) for _, region in written if region is not None]
-        for region, at, stored in places:
+        accesses = [_RowAccess(region, at, is_stored=False) for region, at in fetched]
+        accesses += [_RowAccess(region, variables, is_stored=True) for _, region in written if region is not None]
+        for region, at, is_stored in accesses:
             # a tensor that the same loop writes must be read at that time
-            name, half = region.tensor.name, region.tensor.dtype is DType.F16
-            if name in names or not (half or (stored and name in streamed)):
+            name, is_half = region.tensor.name, region.tensor.dtype is DType.F16
+            if name in names or not (is_half or (is_stored and name in streamed)):
                 continue
             site = self.site(region, at)
             base, tensor = site.row(var), self.ints.tensor(region.tensor)
             place = f"{tensor}[{site.address}]"
             if base is not None and not site.checks and place not in rows:
-                word = "stream" if not half else "narrow" if stored else "widen"
-                rows[place] = Row(tensor, base, self.fresh(f"{tensor.lower()}_strip"), stored, word)
+                function = "stream" if not is_half else "narrow" if is_stored else "widen"
+                rows[place] = Row(tensor, base, self.fresh(f"{tensor.lower()}_strip"), is_stored, function)
         return list(rows.values())
 
     def _fetched(self, nests: Sequence[Nest], variables: Index) -> list[tuple[Region, Index]]:
@@ -161,19 +172,19 @@ class Strips:
             return
         low, high = span
         at, to = self.fresh(f"{var}_first"), self.fresh(f"{var}_last")
-        size = "kl::BURST" if any(row.word == "stream" for row in rows) else "kl::STRIP"
+        size = "kl::BURST" if any(row.function == "stream" for row in rows) else "kl::STRIP"
         with self.w.block(f"for (int64_t {at} = {low}; {at} < {high}; {at} += {size})", comment=False):
             self.w(f"const int64_t {to} = kl::imin({at} + {size}, {high});")
             for row in rows:
                 self.w(f"alignas(64) float {row.strip}[{size}];")
-                if not row.stored:
-                    self.w(f"kl::{row.word}({row.strip}, {row.start(at)}, {to} - {at});")
+                if not row.is_stored:
+                    self.w(f"kl::{row.function}({row.strip}, {row.start(at)}, {to} - {at});")
             self._elements = {(row.tensor, plus(row.base, var)): f"{row.strip}[{var} - {at}]" for row in rows}
-            yield at, to
+            yield Span(at, to)
             self._elements = {}
             for row in rows:
-                if row.stored:
-                    self.w(f"kl::{row.word}({row.start(at)}, {row.strip}, {to} - {at});")
+                if row.is_stored:
+                    self.w(f"kl::{row.function}({row.start(at)}, {row.strip}, {to} - {at});")
 
 
 def _written(nests: Sequence[Nest]) -> Iterator[tuple[str, Region | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.flatten import Flattener, has_steps
@@ -55,12 +55,19 @@ class Written:
     narrowest: int
 
 
-@dataclass
-class _Barrier:
-    """Accesses since the last barrier to shared memory, and to tensors that a kernel both writes and reads."""
+@dataclass(frozen=True)
+class _Accesses:
+    """Reads and writes of shared memory, and of tensors that a kernel both writes and reads, by several threads."""
 
-    read: set[str] = field(default_factory=set)
-    written: set[str] = field(default_factory=set)
+    read: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+
+    def __or__(self, other: _Accesses) -> _Accesses:
+        return _Accesses(self.read | other.read, self.written | other.written)
+
+    def before(self, later: _Accesses) -> bool:
+        """Must these be complete before the later ones?"""
+        return bool(later.read & self.written or later.written & (self.read | self.written))
 
 
 class KernelWriter:
@@ -71,10 +78,13 @@ class KernelWriter:
         self.names = Names(program, kernel, RESERVED)
         self._spelled = {n: f"{n}_" for n in _declared(program, kernel) if n in RESERVED} | self.names.tensors
         self.ints = Ints(consts, self._spelled)
-        self._barrier = _Barrier()
-        self._pending: set[str] = set()
-        self._once: set[str] = set()
-        self._bytes = 0
+        #: accesses since the last barrier
+        self._since_barrier = _Accesses()
+        #: uids of tiles in variables that are not yet declared, and of tiles that one step writes
+        self._undeclared: set[str] = set()
+        self._written_once: set[str] = set()
+        #: bytes of shared memory that are declared
+        self._shared_bytes = 0
 
     def write(self, writer: Writer) -> Written:
         self.w = writer
@@ -86,8 +96,8 @@ class KernelWriter:
         fused = Fuser(self.ints, self.names.loop_vars).block(flat)
         self.layouts = Layouts(self.ints, fused)
         self.spaces = Placement(self.ints, frozenset()).spaces(fused)
-        self._once = written_once(fused)
-        self._ordered = self.kernel.reads & self.kernel.writes
+        self._written_once = written_once(fused)
+        self._read_and_written = self.kernel.reads & self.kernel.writes
         steps = steps_of(fused)
         domains = [s.domain for s in steps if isinstance(s, Group)] + [
             s.acc.shape for s in steps if isinstance(s, GemmCall)
@@ -161,7 +171,7 @@ class KernelWriter:
         parts = []
         for name in written.tensors:
             const = "" if name in self.kernel.writes else "const "
-            restrict = "" if name in self._ordered else " __restrict__"
+            restrict = "" if name in self._read_and_written else " __restrict__"
             tensor = self.program.tensor(name)
             parts.append(f"{const}{MEMORY_TYPE[tensor.dtype]}*{restrict} {self.ints.tensor(tensor)}")
         parts += [f"index_t {self._spelled.get(s, s)}" for s in written.symbols]
@@ -173,10 +183,10 @@ class KernelWriter:
         return f"{tile.name}_" if tile.name in RESERVED else self.names.tile(tile)
 
     def _declared(self, tile: Tile) -> str:
-        if tile.uid not in self._pending:
+        if tile.uid not in self._undeclared:
             return ""
-        self._pending.discard(tile.uid)
-        return f"{'const ' if tile.uid in self._once else ''}{VALUE_TYPE[tile.dtype]} "
+        self._undeclared.discard(tile.uid)
+        return f"{'const ' if tile.uid in self._written_once else ''}{VALUE_TYPE[tile.dtype]} "
 
     def _declare(self, tile: Tile) -> None:
         name = self.tile(tile)
@@ -185,11 +195,11 @@ class KernelWriter:
             return
         count = " * ".join(self.ints.operand(e) for e in tile.shape if not self.ints.is_one(e)) or "1"
         self.w(f"alignas(16) __shared__ {MEMORY_TYPE[tile.dtype]} {name}[{count}];")
-        self._bytes += self._size([tile])
-        if self._bytes > SHARED_BYTES:
+        self._shared_bytes += self._size([tile])
+        if self._shared_bytes > SHARED_BYTES:
             raise LoweringError(
-                f"The tile {tile.name!r} and those before it take {self._bytes >> 10} KiB of shared memory; a CUDA-C "
-                f"kernel of this lowering has {SHARED_BYTES >> 10}.",
+                f"The tile {tile.name!r} and those before it take {self._shared_bytes >> 10} KiB of shared memory; a "
+                f"CUDA-C kernel of this lowering has {SHARED_BYTES >> 10}.",
                 "Choose smaller tiles, or lower with --dsl triton.",
             )
 
@@ -224,7 +234,7 @@ class KernelWriter:
                 if self.spaces[tile.uid] is not MemorySpace.UNIFORM:
                     self._declare(tile)
                 elif isinstance(step, Group):
-                    self._pending.add(tile.uid)
+                    self._undeclared.add(tile.uid)
                 else:
                     self.w(f"{VALUE_TYPE[tile.dtype]} {self.tile(tile)};")
             pending = [t for t in pending if t.uid not in touched]
@@ -232,7 +242,7 @@ class KernelWriter:
 
     def _step(self, step: FusedStep) -> None:
         if isinstance(step, (Group, ScanCall, GemmCall)):
-            self._meet(step)
+            self._synchronize(step)
         match step:
             case FusedLoop():
                 self._loop(step)
@@ -247,91 +257,89 @@ class KernelWriter:
 
     def _loop(self, step: FusedLoop) -> None:
         loads = loads_ahead(step, self.spaces)
-        if loads and 2 * self._size(step.body.declares) + self._bytes <= SHARED_BYTES:
-            self._ahead(step, loads)
+        if loads and 2 * self._size(step.body.declares) + self._shared_bytes <= SHARED_BYTES:
+            self._loop_with_prefetch(step, loads)
             return
         loop = step.loop
         var = self._spelled.get(loop.var, loop.var)
         advance = f"++{var}" if self.ints.is_one(loop.step) else f"{var} += {self.ints.cpp(loop.step)}"
-        # accesses of the previous iteration
-        for inner in steps_of(step.body):
-            self._barrier.read |= self._moving(reads(inner))
-            self._barrier.written |= self._moving(writes(inner))
+        self._since_barrier |= self._accesses(*steps_of(step.body))  # those of the previous iteration
         if loop.hints.unroll is not None:
             self.w(f"#pragma unroll{f' {loop.hints.unroll}' if loop.hints.unroll else ''}")
         head = f"for (index_t {var} = {self.ints.cpp(loop.start)}; {var} < {self.ints.cpp(loop.stop)}; {advance})"
-        before = _Barrier(set(self._barrier.read), set(self._barrier.written))
+        before = self._since_barrier
         with self.w.block(head, loop.span.line):
             self.ints.loops[loop.var] = loop
             self._block(step.body)
             del self.ints.loops[loop.var]
-        self._barrier.read |= before.read
-        self._barrier.written |= before.written
+        self._since_barrier |= before
 
-    def _ahead(self, step: FusedLoop, loads: list[Group]) -> None:
+    def _loop_with_prefetch(self, step: FusedLoop, loads: list[Group]) -> None:
         """Write the loop with its loads one iteration ahead of their readers."""
         loop, w = step.loop, self.w
         var = self._spelled.get(loop.var, loop.var)
-        start, stop, by = self.ints.cpp(loop.start), self.ints.operand(loop.stop), self.ints.operand(loop.step)
+        start, stop, step_text = self.ints.cpp(loop.start), self.ints.operand(loop.stop), self.ints.operand(loop.step)
         tiles = [n.tile for g in loads for n in g.nests if n.tile is not None]
-        places = {t.uid: self.names.fresh(f"{self.tile(t)}_places") for t in tiles}
+        buffers = {t.uid: self.names.fresh(f"{self.tile(t)}_places") for t in tiles}
         for tile in tiles:
             count = " * ".join(self.ints.operand(e) for e in tile.shape if not self.ints.is_one(e)) or "1"
-            w(f"alignas(16) __shared__ {MEMORY_TYPE[tile.dtype]} {places[tile.uid]}[2][{count}];")
-        self._bytes += 2 * self._size(tiles)
+            w(f"alignas(16) __shared__ {MEMORY_TYPE[tile.dtype]} {buffers[tile.uid]}[2][{count}];")
+        self._shared_bytes += 2 * self._size(tiles)
         turn, ahead = self.names.fresh("turn"), self.names.fresh(f"{var}_ahead")
         w("// the next iteration's tiles are copied while this one's are read")
         w(f"int {turn} = 0;")
-        first = loop.start != num(0)
-        head = f"for (index_t {ahead} = {start}; {ahead} < {stop} + {by}; {ahead} += {by}, {turn} ^= 1)"
+        head = f"for (index_t {ahead} = {start}; {ahead} < {stop} + {step_text}; {ahead} += {step_text}, {turn} ^= 1)"
         with w.block(head, loop.span.line):
             self.ints.loops[loop.var] = loop
             w("kl::wait_copies();")
             w("__syncthreads();")
-            self._barrier = _Barrier()
+            self._since_barrier = _Accesses()
             with w.block(f"if ({ahead} < {stop})"):
                 w(f"const index_t {var} = {ahead};")
                 for tile in tiles:
-                    w(f"auto* const {self.tile(tile)} = {places[tile.uid]}[{turn}];")
+                    w(f"auto* const {self.tile(tile)} = {buffers[tile.uid]}[{turn}];")
                 for group in loads:
                     write_copies(group, self._context, w)
-            with w.block(f"if ({ahead} > {start})" if first else f"if ({ahead} > 0)"):
+            with w.block(f"if ({ahead} > {start if loop.start != num(0) else 0})"):
                 begun = len(w.lines)
                 for tile in tiles:
-                    w(f"const auto* const {self.tile(tile)} = {places[tile.uid]}[{turn} ^ 1];")
+                    w(f"const auto* const {self.tile(tile)} = {buffers[tile.uid]}[{turn} ^ 1];")
                 rest = [s for s in step.body.steps if not any(s is g for g in loads)]
                 with self.ints.watch() as used:
-                    self._block(FusedBlock(rest, [t for t in step.body.declares if t.uid not in places]))
+                    self._block(FusedBlock(rest, [t for t in step.body.declares if t.uid not in buffers]))
                 if var in used.names:
-                    w.insert(begun, [f"const index_t {var} = {ahead} - {by};"])
+                    w.insert(begun, [f"const index_t {var} = {ahead} - {step_text};"])
             del self.ints.loops[loop.var]
         # readers of the last iteration may still be running
-        for inner in steps_of(step.body):
-            self._barrier.read |= self._moving(reads(inner))
-            self._barrier.written |= self._moving(writes(inner))
+        self._since_barrier |= self._accesses(*steps_of(step.body))
 
     def _if(self, step: FusedIf) -> None:
-        before = _Barrier(set(self._barrier.read), set(self._barrier.written))
+        before = self._since_barrier
         with self.w.block(f"if ({self.ints.cpp(step.cond)})", step.line):
             self._block(step.then)
-        after, self._barrier = self._barrier, before
+        after_then, self._since_barrier = self._since_barrier, before
         if step.orelse.steps:
             with self.w.block("else"):
                 self._block(step.orelse)
-        self._barrier.read |= after.read
-        self._barrier.written |= after.written
+        self._since_barrier |= after_then
 
-    def _meet(self, step: Group | ScanCall | GemmCall) -> None:
+    def _synchronize(self, step: Group | ScanCall | GemmCall) -> None:
         """Write a barrier if ``step`` reads what other threads may still write, or writes what they may still read."""
-        read, written = self._moving(reads(step)), self._moving(writes(step))
-        if read & self._barrier.written or written & (self._barrier.read | self._barrier.written):
+        accesses = self._accesses(step)
+        if self._since_barrier.before(accesses):
             self.w("__syncthreads();")
-            self._barrier = _Barrier()
-        self._barrier.read |= read
-        self._barrier.written |= written
+            self._since_barrier = _Accesses()
+        self._since_barrier |= accesses
 
-    def _moving(self, names: set[str]) -> set[str]:
-        return {n for n in names if self.spaces.get(n) is MemorySpace.SHARED or n in self._ordered}
+    def _accesses(self, *steps: Group | ScanCall | GemmCall) -> _Accesses:
+        return _Accesses(
+            frozenset(name for step in steps for name in reads(step) if self._is_shared(name)),
+            frozenset(name for step in steps for name in writes(step) if self._is_shared(name)),
+        )
+
+    def _is_shared(self, name: str) -> bool:
+        """Do several threads access this tile or tensor, some of them to write?"""
+        return self.spaces.get(name) is MemorySpace.SHARED or name in self._read_and_written
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

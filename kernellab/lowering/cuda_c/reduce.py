@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from kernellab.lowering.c_family.fuse import Group
@@ -22,17 +23,33 @@ _OPS = {
 }  # fmt: skip
 
 
+class Folded(Enum):
+    """Which elements of a layout one result is folded from."""
+
+    ONE = "one: the reduced dimensions have one element"
+    ALL = "all"
+    ROW = "those of a row"
+    COLUMN = "those of a column"
+
+
+def _folded_elements(nest: Nest, group: Group) -> Folded:
+    is_reduced = [d in nest.axes for d in group.dims]
+    if not any(is_reduced):
+        return Folded.ONE
+    if all(is_reduced):
+        return Folded.ALL
+    return Folded.ROW if is_reduced[-1] else Folded.COLUMN
+
+
 class Fold:
-    """One reduction of a group over the layout's elements: over all of them, along its rows, or down its columns."""
+    """One reduction of a group: each thread folds its elements into an accumulator, one for each result that it has
+    elements of."""
 
     def __init__(self, nest: Nest, group: Group, layout: Layout, context: Context) -> None:
         assert nest.tile is not None
         self.nest, self.tile, self.layout, self.context = nest, nest.tile, layout, context
         self.group = group
-        folded = [d in nest.axes for d in group.dims]
-        self.whole = all(folded)
-        self.along = not self.whole and folded[-1]
-        self.none = not any(folded)
+        self.over = _folded_elements(nest, group)
         self.is_arg = nest.op in ("argmax", "argmin")
         self.dtype = nest.value.type.dtype if self.is_arg else self.tile.dtype
         kind = "int32_t" if nest.op == "reduce_any" else VALUE_TYPE[self.dtype]
@@ -49,13 +66,12 @@ class Fold:
 
     def before(self, w: Writer) -> None:
         """Write the declaration of each thread's accumulator."""
-        if self.none:
+        if self.over is Folded.ONE:
             return
-        size = "" if self.whole else f"[{self.layout.name}::{'R' if self.along else 'C'}]"
-        if not size:
+        if self.over is Folded.ALL:
             w(f"{self.kind} {self.name} = {self._start()};")
             return
-        w(f"{self.kind} {self.name}{size};")
+        w(f"{self.kind} {self.name}[{self.layout.name}::{'R' if self.over is Folded.ROW else 'C'}];")
         start = f"{self.kind}{self._start()}" if self.is_arg else self._start()
         w(f"for (auto& own : {self.name}) own = {start};")
 
@@ -63,39 +79,46 @@ class Fold:
         """Return the lines that fold one element in."""
         source = self.nest.value.type.dtype
         text = converted(text, source, DType.BOOL if self.nest.op == "reduce_any" else self.dtype)
-        if self.none:
-            return [f"{self._place(self._kept())} = {self._finish('0' if self.is_arg else strip(text))};"]
-        item = "at / {0}::C" if self.along else "at % {0}::C + v"
-        own = self.name if self.whole else f"{self.name}[{item.format(self.layout.name)}]"
+        if self.over is Folded.ONE:
+            return [f"{self._place(self._result_index())} = {self._finish('0' if self.is_arg else strip(text))};"]
+        accumulator = self._accumulator()
         if self.is_arg:
             positions = tuple(self.group.vars[d] for d in self.nest.axes)
             position = flat(positions, tuple(self.group.domain[d] for d in self.nest.axes), self.context.ints)
-            return [f"{own} = {self.op}({own}, {self.kind}{{{strip(text)}, int64_t({position})}});"]
+            return [f"{accumulator} = {self.op}({accumulator}, {self.kind}{{{strip(text)}, int64_t({position})}});"]
         symbol = {"Sum": "+=", "Prod": "*=", "Any": "|="}.get(_OPS[self.nest.op])
         if symbol:
-            return [f"{own} {symbol} {strip(text)};"]
-        return [f"{own} = kl::{_OPS[self.nest.op].lower()}({own}, {strip(text)});"]
+            return [f"{accumulator} {symbol} {strip(text)};"]
+        return [f"{accumulator} = kl::{_OPS[self.nest.op].lower()}({accumulator}, {strip(text)});"]
+
+    def _accumulator(self) -> str:
+        """Return the accumulator of the current element."""
+        columns = f"{self.layout.name}::C"
+        match self.over:
+            case Folded.ROW:
+                return f"{self.name}[at / {columns}]"
+            case Folded.COLUMN:
+                return f"{self.name}[at % {columns} + v]"
+        return self.name
 
     def after(self, w: Writer) -> None:
         """Combine the threads' results and store them in the tile."""
-        if self.none:
-            return
         layout, line = self.layout.name, self.nest.line
-        if self.whole:
+        if self.over is Folded.ALL:
             joined = f"kl::across<THREADS, THREADS>({self.name}, {self.op})"
             if self.context.spaces[self.tile.uid] is MemorySpace.UNIFORM:
                 w(f"{self.context.declare(self.tile)}{self.context.name(self.tile)} = {self._finish(joined)};", line)
             else:
                 w(f"{self.name} = {joined};", line)
                 w(f"if (threadIdx.x == 0) {self.context.name(self.tile)}[0] = {self._finish(self.name)};")
-        elif self.along:
+        elif self.over is Folded.ROW:
             w("#pragma unroll")
             with w.block(f"for (int r = 0; r < {layout}::R; ++r)", line):
                 w(f"const auto joined = kl::across<{layout}::LANES, THREADS>({self.name}[r], {self.op});")
                 w(f"const int row = {layout}::row_at(r);")
                 target = f"{self.context.name(self.tile)}[row]"
                 w(f"if ({layout}::lane() == 0 && row < {layout}::ROWS) {target} = {self._finish('joined')};")
-        else:
+        elif self.over is Folded.COLUMN:
             w(f"kl::down<{layout}>({self.name}, {self.op}, {self.context.name(self.tile)}, {self._functor()});", line)
 
     def _functor(self) -> str:
@@ -112,16 +135,16 @@ class Fold:
     def _finish(self, text: str) -> str:
         """Return the tile's value from a fold's result."""
         if self.is_arg:
-            text = text if self.none else f"{text}.at"
+            text = text if self.over is Folded.ONE else f"{text}.at"
             return text if self.tile.dtype is DType.I64 else f"{VALUE_TYPE[self.tile.dtype]}({text})"
         if self.nest.op == "reduce_mean":
             text = f"{text} / {VALUE_TYPE[self.tile.dtype]}({self._count()})"
         elif self.nest.op == "reduce_any":
             text = f"{text} != 0"
-        narrow = MEMORY_TYPE[self.tile.dtype]
-        return f"kl::rounded<{narrow}>({text})" if narrow != VALUE_TYPE[self.tile.dtype] else text
+        memory = MEMORY_TYPE[self.tile.dtype]
+        return f"kl::rounded<{memory}>({text})" if memory != VALUE_TYPE[self.tile.dtype] else text
 
-    def _kept(self) -> tuple[str, ...]:
+    def _result_index(self) -> tuple[str, ...]:
         return tuple(v for d, v in enumerate(self.group.vars) if d not in self.nest.axes or self.nest.keepdims)
 
     def _place(self, index: tuple[str, ...]) -> str:
