@@ -1,11 +1,15 @@
 """The elements of the operands from which one element of a value is computed, and addresses: index tuples as C++ text.
 
-An index has :data:`ZERO` in a dimension of 1; sums and products with it are folded: see :func:`plus`."""
+The element ``("i", "j")`` of ``transpose(x) + y[None, :]`` needs ``("j", "i")`` of x and ``("j",)`` of y; in a
+row-major array of ``[M, N]`` it lies at ``i * N + j``.
+
+An index has :data:`ZERO` in a dimension of 1. :func:`plus` and :func:`scaled` fold sums and products with it, so that
+no address has a term of 0; no other text is 0 without being :data:`ZERO`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import NamedTuple, cast
 
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch, Shifted
@@ -32,12 +36,12 @@ def flat(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
 
 
 def _row_major(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
-    address, before = ZERO, ZERO
+    address, base = ZERO, ZERO
     for i, extent in zip(index, shape, strict=True):
-        before = scaled(address, extent, ints)
-        address = plus(before, i)
-    is_sum = ZERO not in (before, *index[-1:])
-    return ints.composed(address, index, before if is_sum else None)
+        base = scaled(address, extent, ints)
+        address = plus(base, i)
+    is_sum = ZERO not in (base, *index[-1:])
+    return ints.composed(address, index, base if is_sum else None)
 
 
 def plus(first: str, second: str) -> str:
@@ -69,6 +73,7 @@ def start_of(item: Range, ints: Ints) -> str:
 
 
 def wrap(text: str) -> str:
+    """Return ``text`` in parentheses if it is more than a name, a number or a call."""
     return f"({text})" if any(c in text for c in " ?") else text
 
 
@@ -79,8 +84,8 @@ def child_indices(value: Apply, index: Index, ints: Ints) -> list[Index]:
     if value.op == "transpose":
         rank = len(index)
         perm = cast("tuple[int, ...]", value.attr("perm")) or tuple(reversed(range(rank)))
-        place = {source: index[d] for d, source in enumerate(perm)}
-        return [tuple(place[d] for d in range(rank))]
+        source_index = {source: index[d] for d, source in enumerate(perm)}
+        return [tuple(source_index[d] for d in range(rank))]
     if value.op == "newaxis":
         new = {a % len(index) for a in value.attr("axes")}  # type: ignore[attr-defined]
         return [tuple(i for d, i in enumerate(index) if d not in new)]
@@ -91,55 +96,72 @@ def child_indices(value: Apply, index: Index, ints: Ints) -> list[Index]:
     return [() for _ in value.args]  # full: its scalar
 
 
+class _Axis(NamedTuple):
+    """The index in one dimension of more than one element, and its extent."""
+
+    index: str
+    extent: IntExpr
+
+
 def _reshaped(index: Index, shape: tuple[IntExpr, ...], source: tuple[IntExpr, ...], ints: Ints) -> Index:
-    real = [(i, e) for i, e in zip(index, shape, strict=True) if not ints.is_one(e)]
+    """Return the index in ``source`` of the element at ``index`` of ``shape``, to which it is reshaped.
+
+    From ``[A, B]`` to ``[A * B]`` the index ``k`` becomes ``k / B, k % B``; from ``[A * B]`` to ``[A, B]`` the indices
+    ``i, j`` become ``i * B + j``; dimensions of 1 take no part."""
+    axes = [_Axis(i, e) for i, e in zip(index, shape, strict=True) if not ints.is_one(e)]
     wanted = [e for e in source if not ints.is_one(e)]
-    if ints.same_shape(tuple(e for _, e in real), tuple(wanted)):
-        moved = iter(i for i, _ in real)
-        return tuple(ZERO if ints.is_one(e) else next(moved) for e in source)
-    merged = _merged(real, wanted, ints)
-    if merged is not None:
-        following = iter(merged)
+    if ints.same_shape(tuple(axis.extent for axis in axes), tuple(wanted)):
+        indices: list[str] | None = [axis.index for axis in axes]
+    else:
+        indices = _merged(axes, wanted, ints)
+    if indices is not None:
+        following = iter(indices)
         return tuple(ZERO if ints.is_one(e) else next(following) for e in source)
-    left = _row_major(index, shape, ints)
+    return _divided(_row_major(index, shape, ints), index, source, ints)
+
+
+def _merged(axes: list[_Axis], wanted: list[IntExpr], ints: Ints) -> list[str] | None:
+    """Return one index for each wanted extent if each is the product of neighbouring extents, else None."""
+    remaining = list(axes)
     result: list[str] = []
-    for d in reversed(range(len(source))):
-        if ints.is_one(source[d]):
+    for extent in wanted:
+        group: list[_Axis] = []
+        size = num(1)
+        while remaining and not ints.equal(size, extent):
+            group.append(remaining.pop(0))
+            size = int_op("*", size, group[-1].extent)
+        if not group or not ints.equal(size, extent):
+            return None
+        result.append(_row_major(tuple(a.index for a in group), tuple(a.extent for a in group), ints))
+    return None if remaining else result
+
+
+def _divided(position: str, index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> Index:
+    """Return the index in ``shape`` of the element at a row-major ``position``, which is made of ``index``."""
+    result: list[str] = []
+    for d in reversed(range(len(shape))):
+        if ints.is_one(shape[d]):
             result.append(ZERO)
-        elif any(not ints.is_one(e) for e in source[:d]):
-            extent = ints.operand(source[d])
-            result.append(ints.composed(f"({wrap(left)} % {extent})", index))
-            left = f"{wrap(left)} / {extent}"
+        elif any(not ints.is_one(e) for e in shape[:d]):
+            extent = ints.operand(shape[d])
+            result.append(ints.composed(f"({wrap(position)} % {extent})", index))
+            position = f"{wrap(position)} / {extent}"
         else:
-            result.append(ints.composed(wrap(left), index))
-            left = ZERO
+            result.append(ints.composed(wrap(position), index))
+            position = ZERO
     return tuple(reversed(result))
 
 
-def _merged(real: list[tuple[str, IntExpr]], wanted: list[IntExpr], ints: Ints) -> list[str] | None:
-    """Return one index for each wanted extent if each is the product of neighbouring extents, else None."""
-    left = list(real)
-    result: list[str] = []
-    for extent in wanted:
-        group: list[tuple[str, IntExpr]] = []
-        product = num(1)
-        while left and not ints.equal(product, extent):
-            group.append(left.pop(0))
-            product = int_op("*", product, group[-1][1])
-        if not group or not ints.equal(product, extent):
-            return None
-        result.append(_row_major(tuple(i for i, _ in group), tuple(e for _, e in group), ints))
-    return None if left else result
-
-
 def _concatenated(value: Apply, index: Index, ints: Ints) -> list[Index]:
+    """Return the index in each of the joined arguments: less the extents of those before it, along the axis."""
     axis = int(value.attr("axis", 0)) % len(index)  # type: ignore[call-overload]
     result = []
     before = ""
     for arg in value.args:
         extent = arg.type.shape[axis]
         at = ZERO if ints.is_one(extent) else index[axis]
-        at = ints.composed(f"({at} - ({before}))", index[axis : axis + 1]) if before and at != ZERO else at
+        if before and at != ZERO:
+            at = ints.composed(f"({at} - ({before}))", index[axis : axis + 1])
         result.append((*index[:axis], at, *index[axis + 1 :]))
         before = f"{before} + {ints.operand(extent)}" if before else ints.operand(extent)
     return result

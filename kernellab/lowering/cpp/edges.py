@@ -6,7 +6,7 @@ loops, two of which are scalar. Over copies that extend past the edge one loop s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kernellab.lowering.c_family.ints import Ints
@@ -16,8 +16,8 @@ from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Point, Range, Region, Tensor, Tile, Type
 
-#: smallest number of elements of a row that is copied
-_FEW = 16
+#: smallest number of elements of a row that is copied; chosen, not measured
+_LEAST_ROW = 16
 
 
 class _Row(NamedTuple):
@@ -32,6 +32,14 @@ class _Row(NamedTuple):
     pad: float
 
 
+class _Tap(NamedTuple):
+    """A load of a row, and its constant offset in that row."""
+
+    row: _Row
+    offset: int
+    nest: Nest
+
+
 def fill_edges(block: Block, ints: Ints, written: frozenset[str], fresh: Callable[[str], str]) -> None:
     """Copy each row that taps share and that crosses an edge before its first reader. ``written`` names the tensors
     that the kernel changes; ``fresh`` returns a new name similar to its argument."""
@@ -44,15 +52,15 @@ def _fill(block: Block, ints: Ints, written: frozenset[str], fresh: Callable[[st
         for inner in step.blocks:
             _fill(inner, ints, written, fresh, once)
     loads = [n for n in block.steps if isinstance(n, Nest) and _is_load(n, written, once)]
-    rows: dict[_Row, list[tuple[int, Nest]]] = defaultdict(list)
+    rows: dict[_Row, list[_Tap]] = defaultdict(list)
     for nest in loads:
-        place = _row(nest, ints)
-        if place is not None:
-            rows[place[0]].append((place[1], nest))
+        tap = _tap(nest, ints)
+        if tap is not None:
+            rows[tap.row].append(tap)
     shared = {row: taps for row, taps in rows.items() if _close_by(row, taps, ints)}
     # a row inside the tensor is read in place; a row that crosses the edge would put all taps of the loop in a separate
     # loop
-    if not any(_meets_edge(nest, ints) for taps in shared.values() for _, nest in taps):
+    if not any(_crosses_edge(tap.nest, ints) for taps in shared.values() for tap in taps):
         return
     ahead = [n for n in loads if not n.domain]
     for row, taps in shared.items():
@@ -72,8 +80,8 @@ def _is_load(nest: Nest, written: frozenset[str], once: set[str]) -> bool:
     )
 
 
-def _row(nest: Nest, ints: Ints) -> tuple[_Row, int] | None:
-    """Return the row that ``nest`` loads and its constant offset; None if it loads no plain row."""
+def _tap(nest: Nest, ints: Ints) -> _Tap | None:
+    """Return the row that ``nest`` loads and its place there; None if it loads no plain row."""
     value, tile = nest.value, nest.tile
     assert isinstance(value, Fetch) and tile is not None
     region = value.region
@@ -81,23 +89,23 @@ def _row(nest: Nest, ints: Ints) -> tuple[_Row, int] | None:
     plain = region.tensor.dtype is tile.dtype and MEMORY_TYPE[tile.dtype] == VALUE_TYPE[tile.dtype]
     if not plain or not isinstance(last, Range) or ints.const(last.step) is None:
         return None
-    if (ints.const(region.tensor.shape[-1]) or _FEW) < _FEW:
+    if (ints.const(region.tensor.shape[-1]) or _LEAST_ROW) < _LEAST_ROW:
         return None
     points = [item.at for item in outer if isinstance(item, Point)]
     if len(points) < len(outer):
         return None
-    off = affine.poly(last.start).get((), 0)
-    start = affine.difference(last.start, num(off))
-    return _Row(region.tensor, tuple(points), start, last.extent, last.step, value.pad), off
+    offset = affine.poly(last.start).get((), 0)
+    start = affine.difference(last.start, num(offset))
+    return _Tap(_Row(region.tensor, tuple(points), start, last.extent, last.step, value.pad), offset, nest)
 
 
-def _close_by(row: _Row, taps: list[tuple[int, Nest]], ints: Ints) -> bool:
+def _close_by(row: _Row, taps: list[_Tap], ints: Ints) -> bool:
     """Do several taps read mostly the same elements? Heads of one projection are in one row too, but far apart."""
-    offs = {off for off, _ in taps}
-    return len(offs) > 1 and 2 * (max(offs) - min(offs)) < (ints.const(row.tensor.shape[-1]) or 0)
+    offsets = {tap.offset for tap in taps}
+    return len(offsets) > 1 and 2 * (max(offsets) - min(offsets)) < (ints.const(row.tensor.shape[-1]) or 0)
 
 
-def _meets_edge(nest: Nest, ints: Ints) -> bool:
+def _crosses_edge(nest: Nest, ints: Ints) -> bool:
     assert isinstance(nest.value, Fetch)
     region = nest.value.region
     for item, size in zip(region.index, region.tensor.shape, strict=True):
@@ -106,20 +114,19 @@ def _meets_edge(nest: Nest, ints: Ints) -> bool:
     return False
 
 
-def _copied(row: _Row, taps: Iterable[tuple[int, Nest]], block: Block, fresh: Callable[[str], str]) -> Nest:
+def _copied(row: _Row, taps: list[_Tap], block: Block, fresh: Callable[[str], str]) -> Nest:
     """Return the nest that copies ``row``, and make ``taps`` read the copy."""
-    taps = list(taps)
-    low, high = min(off for off, _ in taps), max(off for off, _ in taps)
+    low, high = min(tap.offset for tap in taps), max(tap.offset for tap in taps)
     swept = int_op("*", int_op("-", row.extent, num(1)), row.step)
     length = affine.simplify(int_op("+", swept, num(high - low + 1)))
     dtype = row.tensor.dtype
     name = fresh(f"{row.tensor.name.lower()}_row")
     tile = Tile(name, f"temp:{name}", (length,), dtype)
     block.declares.append(tile)
-    for off, nest in taps:
-        assert isinstance(nest.value, Fetch)
-        nest.value = Shifted(nest.value.type, tile, off - low, row.step)
+    for tap in taps:
+        assert isinstance(tap.nest.value, Fetch)
+        tap.nest.value = Shifted(tap.nest.value.type, tile, tap.offset - low, row.step)
     start = affine.simplify(int_op("+", row.start, num(low)))
     region = Region(row.tensor, (*(Point(at) for at in row.points), Range(start, length, num(1))))
     value = Fetch(Type((length,), dtype), region, row.pad)
-    return Nest(NestKind.POINT, (length,), value, taps[0][1].line, tile=tile, never_fused=True)
+    return Nest(NestKind.POINT, (length,), value, taps[0].nest.line, tile=tile, never_fused=True)

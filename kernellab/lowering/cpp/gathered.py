@@ -8,6 +8,7 @@ copied from the tensor directly, edges included, without a tile."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kernellab.lowering.c_family.index import plus
 from kernellab.lowering.c_family.ints import Ints
@@ -17,14 +18,12 @@ from kernellab.lowering.c_family.nests import (
     GatherCall,
     GemmCall,
     LoopItem,
-    Matrix,
     Nest,
     NestKind,
-    Slab,
     Step,
 )
 from kernellab.lowering.c_family.types import VALUE_TYPE
-from kernellab.sketch.program import affine
+from kernellab.lowering.cpp.slab import place_text, slab_of, slab_text
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Apply, DType, Loop, Point, Range, Read, Region, Tile, Value
 
@@ -78,14 +77,16 @@ def _gather(item: LoopItem, block: Block, written: frozenset[str], ints: Ints) -
         return False
     writers = {s.tile.uid: s for s in block.steps if isinstance(s, Nest) and s.tile is not None}
     window = _window(call.b, writers)
-    if window is None or window[0].tensor.dtype is not call.acc.dtype or window[0].tensor.name in written:
+    if window is None:
         return False
-    region, used = window
+    region, used = window.region, window.steps
+    if region.tensor.dtype is not call.acc.dtype or region.tensor.name in written:
+        return False
     loops = _loops(item)
-    if not _moves(region, frozenset(loop.var for loop in loops)):
+    if not _is_window(region, frozenset(loop.var for loop in loops)):
         return False
-    few = (ints.const(call.acc.shape[0]) or _LEAST_ACROSS) < _LEAST_ACROSS
-    slab = None if few else slab_of(region, loops, ints)
+    is_thin = (ints.const(call.acc.shape[0]) or _LEAST_ACROSS) < _LEAST_ACROSS
+    slab = None if is_thin else slab_of(region, loops, ints)
     gathered = GatherCall(call.acc, call.a, call.b, call.line, region=region, slab=slab)
     item.gathers = gathered
     others = {uid for s in block.steps if isinstance(s, Nest) and s not in used for uid in _tiles(s.value)}
@@ -101,16 +102,22 @@ def _loops(item: LoopItem) -> list[Loop]:
     return [item.loop, *(_loops(inner) if isinstance(inner, LoopItem) else ())]
 
 
-def _moves(region: Region, variables: frozenset[str]) -> bool:
+def _is_window(region: Region, variables: frozenset[str]) -> bool:
     """Do the positions depend on the loops, or have several dimensions? Else it is a plain matrix product."""
     ranges = [i for i in region.index if isinstance(i, Range)]
     others = [i.at if isinstance(i, Point) else i.start for i in region.index if i is not ranges[0]]
     return len(ranges) > 2 or any(e.loop_vars() & variables for e in others)
 
 
-def _window(tile: Tile, writers: dict[str, Nest]) -> tuple[Region, list[Step]] | None:
-    """Return the region that ``tile`` was loaded from, with the summed range first, and the steps that make the
-    tile."""
+class _Window(NamedTuple):
+    """The region that a tile is loaded from, with the summed range first, and the steps that make the tile."""
+
+    region: Region
+    steps: list[Step]
+
+
+def _window(tile: Tile, writers: dict[str, Nest]) -> _Window | None:
+    """Return the window that ``tile`` holds, maybe reshaped; None if it holds none."""
     used: list[Step] = []
     nest = writers.get(tile.uid)
     while nest is not None and nest.tile is not None:
@@ -119,7 +126,7 @@ def _window(tile: Tile, writers: dict[str, Nest]) -> tuple[Region, list[Step]] |
         if isinstance(value, Fetch):
             ranges = [i for i in value.region.index if isinstance(i, Range)]
             fits = 2 <= len(ranges) <= 1 + _MOST_RANGES and value.pad == 0
-            return (value.region, used) if fits else None
+            return _Window(value.region, used) if fits else None
         if not isinstance(value, Apply) or value.op != "reshape" or not isinstance(value.args[0], Read):
             return None
         source = value.args[0].tile
@@ -144,8 +151,7 @@ def gathering_text(call: GatherCall, ints: Ints, acc: str, name: str, launch: st
     """Return the declaration of the gathering object, before the loops; ``launch`` is the variable with the launch's
     number."""
     if call.slab is not None:
-        keeps = isinstance(call.a, Matrix)
-        return slab_text(call.slab, ints, acc, VALUE_TYPE[call.acc.dtype], call.acc.shape[0], name, launch, keeps)
+        return slab_text(call.slab, call, ints, acc, name, launch)
     rows, columns = (ints.cpp(e) for e in call.acc.shape)
     return f"kl::Gathered<{VALUE_TYPE[call.acc.dtype]}> {name}({acc}, {rows}, {columns});"
 
@@ -179,111 +185,3 @@ def window_text(region: Region, ints: Ints) -> str:
 
 def _range(item: Range, size: IntExpr, stride: IntExpr, ints: Ints) -> str:
     return "{" + ", ".join(ints.cpp(ints.fold(e)) for e in (item.start, item.extent, item.step, size, stride)) + "}"
-
-
-# -- a window of the input, copied once for all its taps ---------------------------------------------------------------
-# If the steps along a row are a few elements, the box of a tensor that a nest of loops reads is copied with its edges
-# filled, and the product of each tap reads its operand from the copy, at an offset.
-
-#: most elements of a box: with both packed factors it fits an L2 cache of half a megabyte
-_MOST_ELEMENTS = 80 << 10
-#: largest distance in elements between two positions of a row
-_MOST_STEP = 4
-
-
-def slab_of(region: Region, loops: list[Loop], ints: Ints) -> Slab | None:
-    """Return the box that ``region`` covers over all iterations of ``loops``; None if it has no fixed size, is large,
-    or has wide gaps."""
-    ranges = [n for n, item in enumerate(region.index) if isinstance(item, Range)]
-    steps = [item.step for item in region.index if isinstance(item, Range)]
-    taps = {loop.var for loop in loops}
-    step = ints.const(steps[-1])
-    if ranges[-1] != len(region.index) - 1 or not ints.is_one(steps[0]) or step is None or step > _MOST_STEP:
-        return None
-    low: list[IntExpr] = []
-    count: list[IntExpr] = []
-    total = swept = 1
-    for n, item in enumerate(region.index):
-        start = item.at if isinstance(item, Point) else item.start
-        ends = _ends(start, loops, ints)
-        if ends is None or ends[0].loop_vars() & taps:
-            return None
-        extent = int_op("*", int_op("-", item.extent, num(1)), item.step) if isinstance(item, Range) else num(0)
-        size = ints.const(
-            affine.simplify(int_op("+", int_op("+", affine.difference(ends[1], ends[0]), extent), num(1)))
-        )
-        own = ints.const(extent)
-        if size is None or own is None:
-            return None
-        if n == ranges[0]:
-            # the summed dimension is read up to its end
-            whole = ints.const(region.tensor.shape[n])
-            size = size if whole is None else min(size, whole)
-        else:
-            swept *= size - own
-        total *= size
-        low.append(ends[0])
-        count.append(num(size))
-    if total > _MOST_ELEMENTS or swept == 1:
-        return None
-    rows = ranges[1] if len(ranges) > 2 else -1
-    deep = _deep(region.index[ranges[0]], loops, ints)
-    return Slab(region, tuple(low), tuple(count), ranges[0], rows, deep, step)
-
-
-def _deep(summed: Point | Range, loops: list[Loop], ints: Ints) -> int:
-    """Return the largest number of elements summed over all the loops; 0 if unknown."""
-    assert isinstance(summed, Range)
-    deep = ints.const(summed.extent) or 0
-    for loop in loops:
-        deep *= ints.const(loop.trips) or 0
-    return deep
-
-
-def _ends(expr: IntExpr, loops: list[Loop], ints: Ints) -> tuple[IntExpr, IntExpr] | None:
-    """Return the least and the greatest value over the loops' iterations."""
-    low = high = expr
-    for loop in reversed(loops):
-        factor = affine.coefficient(expr, loop.var)
-        value = None if factor is None else ints.const(factor)
-        if value is None:
-            return None
-        if value == 0:
-            continue
-        trips = int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step)
-        last = int_op("+", loop.start, int_op("*", int_op("-", trips, num(1)), loop.step))
-        first, last = (loop.start, last) if value > 0 else (last, loop.start)
-        fixed = frozenset({loop.var})
-        low = int_op("+", affine.without(low, fixed), int_op("*", num(value), first))
-        high = int_op("+", affine.without(high, fixed), int_op("*", num(value), last))
-    return affine.simplify(ints.fold(low)), affine.simplify(ints.fold(high))
-
-
-# -- text --------------------------------------------------------------------------------------------------------------
-
-
-def slab_text(slab: Slab, ints: Ints, acc: str, kind: str, m: IntExpr, name: str, launch: str, keeps: bool) -> str:
-    """Return the declaration, which copies the box. ``keeps``: the launch only reads the tensor of the other
-    factors."""
-    tensor = slab.region.tensor
-    box = ", ".join(
-        f"{{{ints.cpp(low)}, {ints.cpp(count)}, {ints.cpp(size)}}}"
-        for low, count, size in zip(slab.low, slab.count, tensor.shape, strict=True)
-    )
-    last = slab.region.index[-1]
-    assert isinstance(last, Range)
-    rows, step = "1", "0"
-    if slab.rows >= 0:
-        item = slab.region.index[slab.rows]
-        assert isinstance(item, Range)
-        rows, step = ints.cpp(item.extent), ints.cpp(item.step)
-    arguments = [launch, str(slab.sum_length if keeps else 0), acc, ints.cpp(m), rows, step, ints.cpp(last.extent)]
-    arguments.append(ints.tensor(tensor))
-    dims = f"{len(tensor.shape)}, {slab.depth}, {slab.rows}" + (f", {slab.step}" if slab.step > 1 else "")
-    return f"kl::Slab<{kind}, {dims}> {name}({', '.join(arguments)}, {{{box}}});"
-
-
-def place_text(slab: Slab, ints: Ints) -> str:
-    """Return the start of one product's window, a coordinate for each dimension."""
-    starts = [item.at if isinstance(item, Point) else item.start for item in slab.region.index]
-    return "{" + ", ".join(ints.cpp(ints.fold(s)) for s in starts) + "}"

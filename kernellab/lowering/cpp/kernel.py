@@ -42,7 +42,7 @@ from kernellab.sketch.program.walk import statements, subvalues
 #: a larger tile is not placed on a thread's stack
 _STACK_BYTES = 32 << 10
 #: most elements of a result that each thread accumulates in a copy, which costs less than atomics
-_FEW_SUMS = 1 << 11
+_MOST_COPIED_SUMS = 1 << 11
 #: element operations below which starting threads costs more than it saves
 _PARALLEL_WORK = 1 << 15
 
@@ -58,8 +58,10 @@ class KernelEmitter:
         self._streamed = streamed(program, self.ints)
         self._params = {c.name: safe(c.name) for c in program.constexprs}
         self._places: dict[str, Place] = {}
-        self._pending: set[str] = set()
-        self._once: set[str] = set()
+        #: uids of tiles in variables that are not yet declared, and of tiles that one step writes
+        self._undeclared: set[str] = set()
+        self._written_once: set[str] = set()
+        #: scratch buffers so far, which number the next one
         self._slots = 0
         self._in_parallel = False
         #: results that each thread accumulates in a copy, with their numbers of elements
@@ -129,7 +131,7 @@ class KernelEmitter:
                     nest.conflict_free |= _added_to(nest) in self._copied
             fused = Fuser(self.ints, self.names.loop_vars, slower_together).block(flat)
             self._places = Placer(self.ints, self.kernel.writes).places(fused)
-            self._once = _written_once(fused)
+            self._written_once = _written_once(fused)
             self._work = work
             if has_slab(flat):
                 self._launch = self.names.fresh("launch")
@@ -146,12 +148,12 @@ class KernelEmitter:
                 if self._places[tile.uid] is Place.ARRAY:
                     self._declare_array(tile)
                 elif isinstance(step, Group):
-                    self._pending.add(tile.uid)
+                    self._undeclared.add(tile.uid)
                 else:
                     self.w(f"{VALUE_TYPE[tile.dtype]} {self.names.tile(tile)};")
             self._step(step)
             for tile in mine:
-                if tile.uid in self._pending:  # only read, or written where a declaration is not possible
+                if tile.uid in self._undeclared:  # only read, or written where a declaration is not possible
                     raise LoweringError(
                         f"The tile {tile.name!r} is read before it is written.", "Give it a value first."
                     )
@@ -180,10 +182,10 @@ class KernelEmitter:
 
     def _declared(self, tile: Tile) -> str:
         """Return the type for a variable's first write, "" once it is declared."""
-        if tile.uid not in self._pending:
+        if tile.uid not in self._undeclared:
             return ""
-        self._pending.discard(tile.uid)
-        return f"{'const ' if tile.uid in self._once else ''}{VALUE_TYPE[tile.dtype]} "
+        self._undeclared.discard(tile.uid)
+        return f"{'const ' if tile.uid in self._written_once else ''}{VALUE_TYPE[tile.dtype]} "
 
     def _declare_array(self, tile: Tile) -> None:
         kind, name = VALUE_TYPE[tile.dtype], self.names.tile(tile)
@@ -216,7 +218,7 @@ class KernelEmitter:
         for name, tensor in added.items():
             count = self.ints.const(product(tensor.shape))
             plain = not is_narrow(tensor.dtype) and tensor.dtype is not DType.BOOL
-            if plain and count is not None and count <= _FEW_SUMS and name not in stored:
+            if plain and count is not None and count <= _MOST_COPIED_SUMS and name not in stored:
                 counts[name] = count
         return counts
 
@@ -224,13 +226,13 @@ class KernelEmitter:
         """Return OpenMP's schedule. A tile of products takes so long that a delayed core, or a partial last round,
         costs more than dynamic scheduling; loops that stream through memory get static chunks, and so do tiles whose
         elements are interleaved with those of the next one (phases of a transposed convolution)."""
-        between = any(
+        is_interleaved = any(
             isinstance(item, Range) and not self.ints.is_one(item.step)
             for s in statements(self.kernel.body)
             if isinstance(s, Store)
             for item in s.region.index
         )
-        return "dynamic" if not between and any(_calls_product(step) for step in body.steps) else "static"
+        return "dynamic" if not is_interleaved and any(_calls_product(step) for step in body.steps) else "static"
 
     def _loop(self, step: FusedLoop) -> None:
         chain = [step]

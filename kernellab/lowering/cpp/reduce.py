@@ -20,6 +20,9 @@ _WORDS = {
     "reduce_sum": "kl::Sum", "reduce_mean": "kl::Sum", "reduce_prod": "kl::Prod", "reduce_any": "kl::Any",
     "reduce_max": "kl::Max", "reduce_min": "kl::Min",
 }  # fmt: skip
+#: the number of a scratch buffer: above those that kernel.py (KernelEmitter) counts
+_SLOT = "__COUNTER__ + 1000"
+#: operators of OpenMP's reduction clause
 _CLAUSE = {"reduce_sum": "+", "reduce_mean": "+", "reduce_prod": "*", "reduce_any": "|"}
 
 
@@ -31,7 +34,7 @@ class Reduction:
 
     def __init__(self, nest: Nest, emitter: GroupEmitter) -> None:
         assert nest.tile is not None
-        self.nest, self.tile, self.e = nest, nest.tile, emitter
+        self.nest, self.tile, self.emitter = nest, nest.tile, emitter
         dims = emitter.dims
         self.reduced = [d for d in dims if d in nest.axes]
         self.first = min(self.reduced, default=-1)
@@ -41,7 +44,9 @@ class Reduction:
         self.vectorises = not self.is_arg or not self.at_innermost
         self.dtype = nest.value.type.dtype if self.is_arg else self.tile.dtype
         self.ctype = "int32_t" if nest.op == "reduce_any" else VALUE_TYPE[self.dtype]
+        #: names: the accumulator, or for a position the best value so far
         self._scalar = ""
+        #: of a position: the variable with the position so far, or the array of the best values
         self._array = ""
         #: inside a fold's lambda, which returns the value instead of accumulating it
         self.returns = False
@@ -75,25 +80,27 @@ class Reduction:
     def before_loops(self) -> None:
         if not self.trailing:
             if self.is_arg:
-                self._array = self.e.fresh(f"{self.tile.name}_best")
-                count = " * ".join(self.e.ints.operand(x) for x in self.tile.shape) or "1"
-                self.e.w(f"{self.ctype}* const {self._array} = kl::scratch<{self.ctype}, {self._slot()}>({count});")
+                self._array = self.emitter.fresh(f"{self.tile.name}_best")
+                count = " * ".join(self.emitter.ints.operand(x) for x in self.tile.shape) or "1"
+                self.emitter.w(f"{self.ctype}* const {self._array} = kl::scratch<{self.ctype}, {_SLOT}>({count});")
             self._fill(self._initial(), self.nest.line)
 
     def before_loop(self, dim: int) -> None:
-        starts = dim == self.first if self.trailing else self.at_innermost and dim == self.e.dims[-1]
+        starts = dim == self.first if self.trailing else self.at_innermost and dim == self.emitter.dims[-1]
         if not starts or (self.is_arg and not self.trailing):
             return
-        own = self.trailing and dim == self.e.dims[0] and self.e.places[self.tile.uid] is Place.VARIABLE
-        if own and not self.is_arg and self.nest.op != "reduce_any":
-            self._scalar = self.e.names(self.tile)
-            self.e.w(f"{self.e.declare(self.tile)}{self._scalar} = {self._initial()};", self.nest.line, comment=False)
+        is_tile = self.trailing and dim == self.emitter.dims[0] and self.emitter.places[self.tile.uid] is Place.VARIABLE
+        if is_tile and not self.is_arg and self.nest.op != "reduce_any":
+            self._scalar = self.emitter.names(self.tile)
+            self.emitter.w(
+                f"{self.emitter.declare(self.tile)}{self._scalar} = {self._initial()};", self.nest.line, comment=False
+            )
             return
-        self._scalar = self.e.fresh(f"{self.tile.name}_{'best' if self.is_arg else self.nest.op.split('_')[-1]}")
-        self.e.w(f"{self.ctype} {self._scalar} = {self._initial()};")
+        self._scalar = self.emitter.fresh(f"{self.tile.name}_{'best' if self.is_arg else self.nest.op.split('_')[-1]}")
+        self.emitter.w(f"{self.ctype} {self._scalar} = {self._initial()};")
         if self.is_arg:
-            self._array = self.e.fresh(f"{self.tile.name}_at")
-            self.e.w(f"int64_t {self._array} = -1;")
+            self._array = self.emitter.fresh(f"{self.tile.name}_at")
+            self.emitter.w(f"int64_t {self._array} = -1;")
 
     def after_loop(self, dim: int) -> None:
         if self.trailing and dim == self.first:
@@ -104,11 +111,11 @@ class Reduction:
                 result = f"{self._scalar} != 0"
             target = self._target()
             if target != result:
-                prefix = self.e.declare(self.tile) if self.e.places[self.tile.uid] is Place.VARIABLE else ""
+                prefix = self.emitter.declare(self.tile) if self.emitter.places[self.tile.uid] is Place.VARIABLE else ""
                 value = f"{result} < 0 ? 0 : {result}" if self.is_arg else result
-                self.e.w(f"{prefix}{target} = {value};")
-        elif not self.trailing and self.at_innermost and not self.is_arg and dim == self.e.dims[-1]:
-            self.e.w(f"{self._combined(self._target(), self._scalar)};")
+                self.emitter.w(f"{prefix}{target} = {value};")
+        elif not self.trailing and self.at_innermost and not self.is_arg and dim == self.emitter.dims[-1]:
+            self.emitter.w(f"{self._combined(self._target(), self._scalar)};")
 
     def after_loops(self) -> None:
         if not self.trailing and self.nest.op == "reduce_mean":
@@ -130,8 +137,8 @@ class Reduction:
         return strip(text) if text.startswith(self.ctype) else f"{self.ctype}({strip(text)})"
 
     def _converted(self, text: str) -> str:
-        wanted = DType.BOOL if self.nest.op == "reduce_any" else self.dtype
-        return converted(text, self.nest.value.type.dtype, wanted)
+        target = DType.BOOL if self.nest.op == "reduce_any" else self.dtype
+        return converted(text, self.nest.value.type.dtype, target)
 
     def _combined(self, target: str, text: str) -> str:
         if self.nest.op in ("reduce_max", "reduce_min"):
@@ -140,14 +147,14 @@ class Reduction:
         return f"{target} {symbol} {strip(text)}"
 
     def _update_arg(self, text: str) -> Iterator[str]:
-        value = self.e.fresh(f"{self.tile.name}_value")
+        value = self.emitter.fresh(f"{self.tile.name}_value")
         sign = ">" if self.nest.op == "argmax" else "<"
-        positions = tuple(self.e.group.vars[d] for d in self.nest.axes)
-        position = flat(positions, tuple(self.e.group.domain[d] for d in self.nest.axes), self.e.ints)
+        positions = tuple(self.emitter.group.vars[d] for d in self.nest.axes)
+        position = flat(positions, tuple(self.emitter.group.domain[d] for d in self.nest.axes), self.emitter.ints)
         if self.trailing:
             best, at = self._scalar, self._array
         else:
-            index = flat(self._index(), self.tile.shape, self.e.ints)
+            index = flat(self._index(), self.tile.shape, self.emitter.ints)
             best, at = f"{self._array}[{index}]", self._target()
         # the first NaN wins, else the first of the best; iterations may come out of order at an edge
         better = f"{at} < 0 || {value} {sign} {best} || ({value} == {best} && {wrap(position)} < {at})"
@@ -168,18 +175,18 @@ class Reduction:
         """Return the tile's index at the current loop element."""
         kept = [
             ZERO if d in self.nest.axes else v
-            for d, v in enumerate(self.e.group.vars)
+            for d, v in enumerate(self.emitter.group.vars)
             if self.nest.keepdims or d not in self.nest.axes
         ]
-        return align(tuple(kept), self.tile.shape, self.e.ints)
+        return align(tuple(kept), self.tile.shape, self.emitter.ints)
 
     def _target(self) -> str:
-        if self.e.places[self.tile.uid] is Place.VARIABLE:
-            return self.e.names(self.tile)
-        return place(self.e.names(self.tile), self._index(), self.tile.shape, self.e.ints)
+        if self.emitter.places[self.tile.uid] is Place.VARIABLE:
+            return self.emitter.names(self.tile)
+        return place(self.emitter.names(self.tile), self._index(), self.tile.shape, self.emitter.ints)
 
     def _count(self) -> str:
-        extents = " * ".join(self.e.ints.operand(self.e.group.domain[d]) for d in self.nest.axes) or "1"
+        extents = " * ".join(self.emitter.ints.operand(self.emitter.group.domain[d]) for d in self.nest.axes) or "1"
         return f"{VALUE_TYPE[self.tile.dtype]}({extents})"
 
     def _fill(self, initial: str, line: int) -> None:
@@ -187,19 +194,18 @@ class Reduction:
             self._each(f"= {initial}", self._array)
             self._each("= -1")
             return
-        if self.e.places[self.tile.uid] is Place.VARIABLE:
-            self.e.w(f"{self.e.declare(self.tile)}{self.e.names(self.tile)} = {initial};", line, comment=False)
+        if self.emitter.places[self.tile.uid] is Place.VARIABLE:
+            self.emitter.w(
+                f"{self.emitter.declare(self.tile)}{self.emitter.names(self.tile)} = {initial};", line, comment=False
+            )
             return
         self._each(f"= {initial}")
 
     def _each(self, change: str, name: str = "") -> None:
-        if not name and self.e.places[self.tile.uid] is Place.VARIABLE:
-            self.e.w(f"{self.e.names(self.tile)} {change};")
+        if not name and self.emitter.places[self.tile.uid] is Place.VARIABLE:
+            self.emitter.w(f"{self.emitter.names(self.tile)} {change};")
             return
-        name = name or self.e.names(self.tile)
-        count = " * ".join(self.e.ints.operand(x) for x in self.tile.shape) or "1"
-        var = self.e.fresh("at")
-        self.e.w(f"for (int64_t {var} = 0; {var} < {count}; ++{var}) {name}[{var}] {change};")
-
-    def _slot(self) -> str:
-        return f"__COUNTER__ + {1000}"
+        name = name or self.emitter.names(self.tile)
+        count = " * ".join(self.emitter.ints.operand(x) for x in self.tile.shape) or "1"
+        var = self.emitter.fresh("at")
+        self.emitter.w(f"for (int64_t {var} = 0; {var} < {count}; ++{var}) {name}[{var}] {change};")

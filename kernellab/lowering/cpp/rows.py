@@ -4,7 +4,8 @@ a copy, and that of a long row does not fit the nearest cache."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.ints import Ints
@@ -37,68 +38,76 @@ def place_rows(block: Block, ints: Ints, read: frozenset[str], written: frozense
     steps = list(steps_of(block))
     writers = Counter(uid for step in steps for uid in step.writes)
     readers = Counter(uid for step in steps for uid in step.reads)
-    dropped: set[int] = set()
-    _visit(block, ints, {uid for uid, n in writers.items() if n == 1}, readers, (read, written), dropped)
-    drop_steps(block, dropped)
+    once = {uid for uid, n in writers.items() if n == 1}
+    placing = _Placing(ints, read, written, once, readers)
+    placing.visit(block)
+    drop_steps(block, placing.dropped)
 
 
-def _visit(
-    block: Block,
-    ints: Ints,
-    once: set[str],
-    readers: Counter[str],
-    tensors: tuple[frozenset[str], frozenset[str]],
-    dropped: set[int],
-) -> None:
-    read, written = tensors
-    writers: dict[str, Nest] = {}
-    for at, step in enumerate(block.steps):
-        if isinstance(step, LoopItem):
-            ints.loops[step.loop.var] = step.loop
-            _visit(step.body, ints, once, readers, tensors, dropped)
-            del ints.loops[step.loop.var]
-        elif isinstance(step, IfItem):
-            _visit(step.then, ints, once, readers, tensors, dropped)
-            _visit(step.orelse, ints, once, readers, tensors, dropped)
-        elif isinstance(step, Nest):
-            if step.kind is NestKind.POINT and step.tile is not None and step.tile.uid in once:
-                writers[step.tile.uid] = step
-        elif isinstance(step, (ScanCall, SortCall)):
-            for tile in dict.fromkeys(step.source if isinstance(step, ScanCall) else (step.source,)):
-                load = writers.get(tile.uid)
-                if load is None or not isinstance(load.value, Fetch) or load.value.region.tensor.name in written:
-                    continue
-                if _as_tile(load.value.region, tile) and _side_by_side(load.value.region, ints):
-                    step.placed[tile.uid] = load.value.region
-                    readers[tile.uid] -= 1
-                    if not readers[tile.uid]:
-                        dropped.add(id(load))
-                        step.silent.append(load.line)
-            store = block.steps[at + 1] if at + 1 < len(block.steps) else None
-            if isinstance(step, ScanCall) and _only_stored(step, store, once, readers, read, ints):
-                assert isinstance(store, Nest) and store.region is not None
-                step.placed[step.tile.uid] = store.region
-                dropped.add(id(store))
-                step.silent.append(store.line)
+@dataclass
+class _Placing:
+    """What the steps of a kernel read and write, for a visit of all its calls."""
 
+    ints: Ints
+    #: names of tensors
+    read: frozenset[str]
+    written: frozenset[str]
+    #: uids of tiles that one step writes, and the number of steps that still read each tile
+    once: set[str]
+    readers: Counter[str]
+    #: ids of steps that only copy what a call now accesses in place
+    dropped: set[int] = field(default_factory=set)
 
-def _only_stored(
-    call: ScanCall, store: Step | None, once: set[str], readers: Counter[str], read: frozenset[str], ints: Ints
-) -> bool:
-    """Is the scan only stored unchanged, contiguously, in a tensor that is not read?"""
-    tile = call.tile
-    if not isinstance(store, Nest) or store.kind is not NestKind.STORE or store.region is None:
-        return False
-    return (
-        isinstance(store.value, Read)
-        and store.value.tile.uid == tile.uid
-        and tile.uid in once
-        and readers[tile.uid] == 1
-        and _as_tile(store.region, tile)
-        and store.region.tensor.name not in read
-        and ints.same_shape(store.value.type.shape, tile.shape)
-        and _side_by_side(store.region, ints)
-    )
+    def visit(self, block: Block) -> None:
+        writers: dict[str, Nest] = {}
+        for at, step in enumerate(block.steps):
+            if isinstance(step, LoopItem):
+                self.ints.loops[step.loop.var] = step.loop
+                self.visit(step.body)
+                del self.ints.loops[step.loop.var]
+            elif isinstance(step, IfItem):
+                self.visit(step.then)
+                self.visit(step.orelse)
+            elif isinstance(step, Nest):
+                if step.kind is NestKind.POINT and step.tile is not None and step.tile.uid in self.once:
+                    writers[step.tile.uid] = step
+            elif isinstance(step, (ScanCall, SortCall)):
+                self._read_in_place(step, writers)
+                if isinstance(step, ScanCall) and at + 1 < len(block.steps):
+                    self._write_in_place(step, block.steps[at + 1])
+
+    def _read_in_place(self, call: ScanCall | SortCall, writers: Mapping[str, Nest]) -> None:
+        """Let the call read tensors where its tiles are copies of them; ``writers``: steps before it, by their
+        tile."""
+        for tile in dict.fromkeys(call.source if isinstance(call, ScanCall) else (call.source,)):
+            load = writers.get(tile.uid)
+            if load is None or not isinstance(load.value, Fetch) or load.value.region.tensor.name in self.written:
+                continue
+            if _as_tile(load.value.region, tile) and _side_by_side(load.value.region, self.ints):
+                call.placed[tile.uid] = load.value.region
+                self.readers[tile.uid] -= 1
+                if not self.readers[tile.uid]:
+                    self.dropped.add(id(load))
+                    call.silent.append(load.line)
+
+    def _write_in_place(self, call: ScanCall, store: Step) -> None:
+        """Let the scan write its result to a tensor that is not read, if ``store`` only copies it there."""
+        tile = call.tile
+        if not isinstance(store, Nest) or store.kind is not NestKind.STORE or store.region is None:
+            return
+        if (
+            isinstance(store.value, Read)
+            and store.value.tile.uid == tile.uid
+            and tile.uid in self.once
+            and self.readers[tile.uid] == 1
+            and _as_tile(store.region, tile)
+            and store.region.tensor.name not in self.read
+            and self.ints.same_shape(store.value.type.shape, tile.shape)
+            and _side_by_side(store.region, self.ints)
+        ):
+            call.placed[tile.uid] = store.region
+            self.dropped.add(id(store))
+            call.silent.append(store.line)
 
 
 def _as_tile(region: Region, tile: Tile) -> bool:
@@ -108,6 +117,7 @@ def _as_tile(region: Region, tile: Tile) -> bool:
 
 def _side_by_side(region: Region, ints: Ints) -> bool:
     """Has the region the memory layout of a tile of its shape, entirely inside the tensor?"""
+    #: dimensions inside of the current one are whole; the current one is inside of a range
     whole, begun = True, False
     for item, size in reversed(list(zip(region.index, region.tensor.shape, strict=True))):
         if isinstance(item, Point):
