@@ -75,7 +75,7 @@ class DesignRequest(DesignCall):
         if self.counters and self.target:
             raise SessionError("A GPU's counters are read on this machine only.", "Leave out counters or target.")
         if self.counters:
-            from kernellab.lens.counters.read import preflight
+            from kernellab.lens.counters.preflight import preflight
 
             if not (ready := preflight()).ncu:
                 raise SessionError(ready.reason, ready.remedy)

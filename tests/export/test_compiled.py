@@ -43,6 +43,7 @@ from triton import knobs
 from kernellab.export.runtime import prebuilt
 from kernellab.lens.dry import triton
 from kernellab.lens.dry.main import arguments, gpu
+from kernellab.lens.dry.recorder import Recorder
 from kernellab.lens.dry.records import Request
 
 def called(capability):
@@ -50,7 +51,7 @@ def called(capability):
     knobs.compilation.listener = lambda **seen: hits.append(seen["cache_hit"])
     request = Request(files={}, entry_file="kernel.py", entry="kernel", capability=capability, cores=132, allowed=True,
                       arguments=[{"shape": [32, 64], "dtype": "float32"}])
-    with triton.compiled(request, triton.Kept()), gpu(request):
+    with triton.compiled(request, Recorder()), gpu(request):
         module = prebuilt.load(Path(sys.argv[1]) / "kernel.py", f"kernel{capability}", told.append)
         module.kernel(*arguments(request.arguments))
     return hits, told

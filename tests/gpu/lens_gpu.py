@@ -116,7 +116,8 @@ def check(lens: Any, run: dict[str, Any]) -> list[str]:
 
 def main() -> int:
     from kernellab.lens import look
-    from kernellab.lens.counters.read import counters, preflight
+    from kernellab.lens.counters.preflight import preflight
+    from kernellab.lens.counters.read import counters
     from kernellab.lens.page import page
     from kernellab.task import load_task
 

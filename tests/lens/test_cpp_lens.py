@@ -11,7 +11,7 @@ from kernellab.dsls.cpp import compiler
 from kernellab.errors import SessionError
 from kernellab.lens import difference, look
 from kernellab.lens.cpp.build import compiled
-from kernellab.lens.cpp.facts import available
+from kernellab.lens.cpp.mca import available
 from kernellab.records import Source
 from kernellab.sandbox import landlock
 

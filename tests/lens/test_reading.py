@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kernellab.errors import SessionError
+from kernellab.lens.counters import preflight as permission
 from kernellab.lens.counters import read
-from kernellab.lens.counters.read import Preflight, count, counted, facts_of, preflight, rows, told
+from kernellab.lens.counters.preflight import Preflight, preflight
+from kernellab.lens.counters.read import count, counted, facts_of, rows, time_summary
 from kernellab.lens.gpu.facts import static_shared
 from kernellab.lens.read import llvm, mlir, ptx, sass
 from kernellab.records import Source
@@ -94,37 +96,37 @@ def test_a_table_of_ncu_becomes_facts() -> None:
 
 def test_counters_are_told_in_three_sentences_about_the_launch_that_takes_the_time() -> None:
     launches = [counted(row) for row in rows(recorded(SMALL, SCALED))]
-    bandwidth, occupancy, stall = told(launches)
+    bandwidth, occupancy, stall = time_summary(launches)
     assert "GPU kernel scaled(float *), 50.0 us under ncu, 96% of the 2 launches' time." in bandwidth
     assert "Memory runs at 91 % of its peak" in bandwidth and "5,369 GB/s" in bandwidth
     assert "44 % of its warps" in occupancy and "the other warps at a barrier: 7.5 cycles" in stall
     # what this GPU does not count is left out
-    (only,) = told([counted({"Kernel Name": "k", "gpu__time_duration.sum": "1000"})])
+    (only,) = time_summary([counted({"Kernel Name": "k", "gpu__time_duration.sum": "1000"})])
     assert only == "GPU kernel k, 1.0 us under ncu."
-    assert told([]) == [] and told([counted({"Kernel Name": "k"})]) == []
+    assert time_summary([]) == [] and time_summary([counted({"Kernel Name": "k"})]) == []
 
 
 def test_tensor_cores_that_bound_a_kernel_and_time_outside_the_kernels_come_last() -> None:
     product = KernelCounters(
         kernel="matmul", us=27.9, memory=13, sm=69, tensor=77.4, occupancy=12, stalls={"long_scoreboard": 2.8}
     )
-    assert told([product])[-1] == "The tensor cores worked in 77 % of the cycles; they bound it."
+    assert time_summary([product])[-1] == "The tensor cores worked in 77 % of the cycles; they bound it."
     idle = product.model_copy(update={"tensor": 20.0})
-    assert told([idle])[-1].startswith("A warp waits longest for data from memory")
-    assert told([idle], call_ms=0.030)[-1].startswith("A warp waits longest")
-    *_, last = told([idle, idle], call_ms=0.2)
+    assert time_summary([idle])[-1].startswith("A warp waits longest for data from memory")
+    assert time_summary([idle], call_ms=0.030)[-1].startswith("A warp waits longest")
+    *_, last = time_summary([idle, idle], call_ms=0.2)
     assert last == "A call takes 200.0 us, its kernels 55.8 us: most goes to the host's code and the launches."
 
 
 def test_the_preflight_says_why_counters_cannot_be_read_and_how_they_could(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "has_cuda_device", lambda: True)
-    monkeypatch.setattr(read, "ncu_path", lambda: None)
+    monkeypatch.setattr(permission, "has_cuda_device", lambda: True)
+    monkeypatch.setattr(permission, "ncu_path", lambda: None)
     assert "not installed" in preflight().reason and "nsight-compute" in preflight().remedy
-    monkeypatch.setattr(read, "ncu_path", lambda: "/usr/bin/ncu")
-    monkeypatch.setattr(read, "_restricted", lambda: True)
-    monkeypatch.setattr(read, "_is_admin", lambda: False)
+    monkeypatch.setattr(permission, "ncu_path", lambda: "/usr/bin/ncu")
+    monkeypatch.setattr(permission, "_restricted", lambda: True)
+    monkeypatch.setattr(permission, "_is_admin", lambda: False)
     assert "administrators" in preflight().reason and "--cap-add=SYS_ADMIN" in preflight().remedy
-    monkeypatch.setattr(read, "_is_admin", lambda: True)
+    monkeypatch.setattr(permission, "_is_admin", lambda: True)
     assert preflight() == Preflight(ncu="/usr/bin/ncu")
 
 

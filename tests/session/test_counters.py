@@ -13,7 +13,7 @@ from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.suggestions import slow_because
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import SessionError
-from kernellab.lens.counters import read
+from kernellab.lens.counters import preflight, read
 from kernellab.records import Candidate, RouteKind, Stage, Timing, Verdict
 from kernellab.session import design
 from kernellab.session.record.events import Created
@@ -44,7 +44,7 @@ def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "ncu"
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\ncat {tmp_path}/said\n')
     program.chmod(0o755)
-    monkeypatch.setattr(read, "preflight", lambda: read.Preflight(ncu=str(program)))
+    monkeypatch.setattr(read, "preflight", lambda: preflight.Preflight(ncu=str(program)))
     return tmp_path
 
 

@@ -1121,7 +1121,7 @@ def test_an_agents_sketch_is_a_candidate_of_a_search_and_is_told_as_the_agents(c
 def test_counters_are_read_on_consent_alone_and_why_there_are_none_is_a_sentence(
     context: Context, monkeypatch: pytest.MonkeyPatch, consent: bool
 ) -> None:
-    from kernellab.lens.counters import read
+    from kernellab.lens.counters import preflight, read
 
     target, program = detect_target("cpp"), load_program(SKETCH)
     files = lower(program, bind(program, context.task("twice.py"), {}, target), target).files
@@ -1132,7 +1132,7 @@ def test_counters_are_read_on_consent_alone_and_why_there_are_none_is_a_sentence
     ncu = context.workspace / "ncu"
     ncu.write_text("#!/bin/sh\necho ran\n")
     ncu.chmod(0o755)
-    monkeypatch.setattr(read, "preflight", lambda: read.Preflight(ncu=str(ncu)))
+    monkeypatch.setattr(read, "preflight", lambda: preflight.Preflight(ncu=str(ncu)))
     allowed = replace(context, unsandboxed=consent)
     (*_, note) = call("lens", arguments, allowed).model_dump()["notes"]
     assert ("outside the sandbox" in note, "ncu gave no counter: ran" in note) == (not consent, consent)

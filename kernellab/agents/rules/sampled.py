@@ -241,10 +241,10 @@ def _has_temporaries(brief: RouteBrief) -> bool:
 def time_goes(source: Source, verdict: Verdict) -> list[str]:
     """Where a kernel's time goes, in sentences: from a GPU's counters, or from the lines of program counter samples;
     empty without either."""
-    from kernellab.lens.counters.read import told
+    from kernellab.lens.counters.read import time_summary
 
     if verdict.counters:
-        return told(verdict.counters, verdict.time.median_ms if verdict.time else None)
+        return time_summary(verdict.counters, verdict.time.median_ms if verdict.time else None)
     samples = samples_of(source, verdict.hot)
     if samples is None:
         return []

@@ -6,19 +6,15 @@ import csv
 import io
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernellab.content import module_command
-from kernellab.dsls.cuda_c import toolkit
-from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import SessionError
+from kernellab.lens.counters.preflight import PERMISSION, preflight
 from kernellab.lens.records import Fact
 from kernellab.records import Source
 from kernellab.records.counters import KernelCounters
@@ -87,8 +83,8 @@ def count(source: Source, task: Task, unsandboxed: bool = False) -> tuple[Kernel
         output = _run(ready.ncu, folder)
     kernels = tuple(map(counted, rows(output)))
     if not kernels:
-        why = f"ncu gave no counter: {_last(output)}"
-        raise SessionError(why, "Check with `kernellab verify` that the kernel runs.")
+        reason = f"ncu gave no counter: {_last_line(output)}"
+        raise SessionError(reason, "Check with `kernellab verify` that the kernel runs.")
     return kernels
 
 
@@ -150,27 +146,28 @@ def counted(row: Mapping[str, str]) -> KernelCounters:
     )  # fmt: skip
 
 
-#: per cent of its peak from which a unit bounds a kernel; least share of a call for which the kernels account
-_NEAR, _INSIDE = 60, 0.5
+#: per cent of its peak from which a unit bounds a kernel, and least share of a call for which its kernels account;
+#: chosen, not measured
+_BUSY_PERCENT, _KERNELS_SHARE = 60, 0.5
 
 
-def told(launches: Sequence[KernelCounters], call_ms: float | None = None) -> list[str]:
+def time_summary(launches: Sequence[KernelCounters], call_ms: float | None = None) -> list[str]:
     """Return in at most three lines where a call's time goes by its counters, for the launch that takes most of it, or
     outside the launches if most of ``call_ms`` (the call's time without ncu) is spent there. The last line says what to
     examine."""
-    timed = [one for one in launches if one.us is not None]
+    timed = [launch for launch in launches if launch.us is not None]
     if not timed:
         return []
-    most, total = max(timed, key=lambda one: one.us or 0.0), sum(one.us or 0.0 for one in timed)
-    share = "" if len(timed) == 1 else f", {(most.us or 0.0) / total:.0%} of the {len(timed)} launches' time"
-    facts = {fact.name: fact.sentence for fact in facts_of(most)}
-    head = f"GPU kernel {most.kernel}, {most.us:.1f} us under ncu{share}."
-    lines = [f"{head} {facts.get('busy', '')}".rstrip()]
-    if (rate := gb_s(most)) is not None:
+    longest, total = max(timed, key=lambda launch: launch.us or 0.0), sum(launch.us or 0.0 for launch in timed)
+    share = "" if len(timed) == 1 else f", {(longest.us or 0.0) / total:.0%} of the {len(timed)} launches' time"
+    sentences = {fact.name: fact.sentence for fact in facts_of(longest)}
+    head = f"GPU kernel {longest.kernel}, {longest.us:.1f} us under ncu{share}."
+    lines = [f"{head} {sentences.get('busy', '')}".rstrip()]
+    if (rate := gb_s(longest)) is not None:
         lines[0] += f" It moves {rate:,.0f} GB/s."
-    last = "tensor pipe" if _near_tensor_peak(most) else "waits for"
-    lines += [facts[name] for name in ("occupancy reached", last) if name in facts]
-    if call_ms is not None and total < _INSIDE * 1000 * call_ms:
+    bound = "tensor pipe" if _near_tensor_peak(longest) else "waits for"
+    lines += [sentences[name] for name in ("occupancy reached", bound) if name in sentences]
+    if call_ms is not None and total < _KERNELS_SHARE * 1000 * call_ms:
         outside = f"A call takes {1000 * call_ms:.1f} us, its kernels {total:.1f} us: most goes to the host's code and"
         lines = [*lines[:2], f"{outside} the launches."]
     return lines
@@ -178,7 +175,7 @@ def told(launches: Sequence[KernelCounters], call_ms: float | None = None) -> li
 
 def _near_tensor_peak(launch: KernelCounters) -> bool:
     """Do the tensor cores bound it, so that warps wait for them?"""
-    return launch.tensor is not None and launch.tensor >= max(_NEAR, launch.memory or 0.0)
+    return launch.tensor is not None and launch.tensor >= max(_BUSY_PERCENT, launch.memory or 0.0)
 
 
 def gb_s(launch: KernelCounters) -> float | None:
@@ -196,7 +193,9 @@ def facts_of(launch: KernelCounters) -> Iterator[Fact]:
     if c.memory is not None and c.sm is not None:
         most = "memory" if c.memory >= c.sm else "the SMs"
         near = max(c.memory, c.sm)
-        state = f"{most} bound it" if near >= _NEAR else "neither is near its limit: it waits, or the grid is small"
+        state = (
+            f"{most} bound it" if near >= _BUSY_PERCENT else "neither is near its limit: it waits, or the grid is small"
+        )
         sentence = f"Memory runs at {c.memory:.0f} % of its peak, the SMs at {c.sm:.0f} %; {state}."
         yield Fact("busy", f"{near:.0f} %", sentence, kernel)
     if c.read_bytes is not None and c.written_bytes is not None:
@@ -227,68 +226,5 @@ def facts_of(launch: KernelCounters) -> Iterator[Fact]:
         yield Fact("waits for", worst.replace("_", " "), sentence, kernel)
 
 
-def _last(output: str) -> str:
+def _last_line(output: str) -> str:
     return next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")[:200]
-
-
-# -- may counters be read here? If not: why, and how to get permission -------------------------------------------------
-# Source: NVIDIA, "Permission issue with performance counters" (ERR_NVGPUCTRPERM).
-
-#: CAP_SYS_ADMIN's bit
-_ADMIN = 1 << 21
-_PARAMETERS = Path("/proc/driver/nvidia/params")
-PERMISSION = (
-    "Run it as root in a container with --cap-add=SYS_ADMIN, or let an administrator write `options nvidia "
-    "NVreg_RestrictProfilingToAdminUsers=0` to /etc/modprobe.d/nvidia-profiling.conf and load the driver again."
-)
-
-
-@dataclass(frozen=True)
-class Preflight:
-    """``ncu`` is its path, "" where counters cannot be read; then ``reason`` and ``remedy`` are a sentence each."""
-
-    ncu: str = ""
-    reason: str = ""
-    remedy: str = ""
-
-
-def preflight() -> Preflight:
-    """Return whether counters can be read, from files alone: no program runs, and no GPU is initialised."""
-    if not has_cuda_device():
-        return Preflight(reason="There are no counters to read: this machine has no NVIDIA GPU.",
-                         remedy="The facts of the texts need none.")  # fmt: skip
-    ncu = ncu_path()
-    if ncu is None:
-        return Preflight(reason="ncu (Nsight Compute), which reads a GPU's counters, is not installed.",
-                         remedy="It comes with the CUDA toolkit, or as the package nsight-compute.")  # fmt: skip
-    if _restricted() and not _is_admin():
-        return Preflight(reason="The driver lets only administrators read counters (RmProfilingAdminOnly is 1).",
-                         remedy=PERMISSION)  # fmt: skip
-    return Preflight(ncu=ncu)
-
-
-def ncu_path() -> str | None:
-    """Return the path of ncu: on PATH, in the toolkit, or in Nsight Compute's folder; "" without one."""
-    if path := shutil.which("ncu"):
-        return path
-    home = toolkit()
-    places = [f"{home}/bin/ncu"] if home else []
-    places += sorted(glob("/opt/nvidia/nsight-compute/*/ncu"), reverse=True)
-    return next((place for place in places if Path(place).is_file()), None)
-
-
-def _restricted() -> bool:
-    try:
-        lines = _PARAMETERS.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return False
-    return any(line.replace(" ", "") == "RmProfilingAdminOnly:1" for line in lines)
-
-
-def _is_admin() -> bool:
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    held = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
-    return bool(int(held, 16) & _ADMIN)

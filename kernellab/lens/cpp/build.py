@@ -9,16 +9,15 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 from kernellab import python_tree
 from kernellab.dsls.cpp import compiler
 from kernellab.errors import SessionError
-from kernellab.lens.read.rows import Place, place
+from kernellab.lens.cpp.places import places_of
+from kernellab.lens.read.rows import Place
 from kernellab.records import Source
 from kernellab.sandbox.run import confined, environment
 
@@ -30,6 +29,15 @@ _HARMLESS = re.compile(
 )
 _FUNCTION = re.compile(r"^(?!\.L)([\w.$@]+):")
 _DEFAULT_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp")
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """Of each instruction of a function, in order: its offset in bytes from the function's start, and its line of the
+    assembly."""
+
+    offsets: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -54,9 +62,9 @@ class Compiled:
         return self.assembly.splitlines()
 
     @cached_property
-    def functions(self) -> dict[str, tuple[list[int], list[int]]]:
-        """For each function the offset in bytes and the line of the assembly of each instruction."""
-        by_name: dict[str, tuple[list[int], list[int]]] = {}
+    def functions(self) -> dict[str, Instructions]:
+        """The instructions of each function, by its name."""
+        by_name: dict[str, Instructions] = {}
         name, start = "", 0
         for number, line in enumerate(self.lines, 1):
             if label := _FUNCTION.match(line):
@@ -65,9 +73,9 @@ class Compiled:
                 name = ""  # what follows is padding before the next
             elif name and number in self.offsets:
                 start = self.offsets[number] if start < 0 else start
-                offsets, rows = by_name.setdefault(name, ([], []))
-                offsets.append(self.offsets[number] - start)
-                rows.append(number)
+                instructions = by_name.setdefault(name, Instructions())
+                instructions.offsets.append(self.offsets[number] - start)
+                instructions.lines.append(number)
         return by_name
 
 
@@ -131,18 +139,20 @@ def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ..
         is_gcc = not is_clang(driver)
         common = [*flags, "-fPIC", *includes, str(folder / main)]
         intel = ["-masm=intel"] if platform.machine() in ("x86_64", "AMD64") else []
-        asked = (
+        reports = (
             [f"-fdump-tree-optimized-lineno={middle}", f"-fopt-info-vec={remarks}", "-fstack-usage"] if is_gcc else []
         )
-        _run([driver, "-S", "-g1", *intel, *asked, "-fno-asynchronous-unwind-tables", *common, "-o", str(out)], folder)
+        _run(
+            [driver, "-S", "-g1", *intel, *reports, "-fno-asynchronous-unwind-tables", *common, "-o", str(out)], folder
+        )
         if not is_gcc:
             _run([driver, "-S", "-emit-llvm", "-g1", *common, "-o", str(middle)], folder)
         assembly = out.read_text(encoding="utf-8")
-        places, offsets = places_of(assembly, folder)
+        located = places_of(assembly, folder)
         return Compiled(
             assembly=assembly,
-            places=places,
-            offsets=offsets,
+            places=located.places,
+            offsets=located.offsets,
             middle=middle.read_text(encoding="utf-8") if middle.exists() else "",
             kind="gimple" if is_gcc else "llir",
             remarks=tuple(remarks.read_text(encoding="utf-8").splitlines()) if remarks.exists() else (),
@@ -187,94 +197,3 @@ def demangled(text: str) -> str:
         return text
     done = subprocess.run([tool], input=text, capture_output=True, text=True, timeout=_SECONDS, check=False)
     return done.stdout if done.returncode == 0 else text
-
-
-# -- places in the source of each instruction --------------------------------------------------------------------------
-# GCC's marks name only the innermost place; the callers are in the DWARF of the assembled object. The assembler's
-# listing gives each line's offset, and addr2line the chain of an offset.
-
-_PLACES_SECONDS = 60
-_FILE = re.compile(r'\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"')
-_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
-_LISTED = re.compile(r"^\s*(\d+)\s+([0-9a-f]{4,16})\s+[0-9A-F]{2}")
-_SECTION = re.compile(r"^\s*\.(?:section\s+([^,\s]+)|(text)\b)")
-_ALIGNED = re.compile(r"^\s*\.p2align\s+(\d+)", re.MULTILINE)
-_CHAIN = re.compile(r"^(?:.*\bat )?(.+):(\d+|\?)(?:\s+\(discriminator \d+\))?\s*$")
-
-
-def places_of(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], dict[int, int]]:
-    """Return for each line of the assembly its places, the innermost first (without binutils only the marks), and its
-    offset in the code."""
-    places: dict[int, tuple[Place, ...]] = {number: (at,) for number, at in _marked(assembly)}
-    chains, offsets = _chains(assembly, folder)
-    return {**places, **chains}, offsets
-
-
-def _marked(assembly: str) -> Iterator[tuple[int, Place]]:
-    files: dict[str, str] = {}
-    now: Place | None = None
-    for number, line in enumerate(assembly.splitlines(), 1):
-        if named := _FILE.match(line):
-            files[named[1]] = named[2]
-        elif loc := _LOC.match(line):
-            now = place(files.get(loc[1], ""), loc[2])
-        elif line[:1] not in ("\t", " ", ".", ""):
-            now = None
-        elif now is not None:
-            yield number, now
-
-
-def _chains(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], dict[int, int]]:
-    assembler, lister = shutil.which("as"), shutil.which("addr2line")
-    if assembler is None or lister is None:
-        return {}, {}
-    assembly_file, out = folder / "listed.s", folder / "listed.o"
-    assembly_file.write_text("\n".join(_in_one_section(assembly)), encoding="utf-8")
-    listed = _said([assembler, "-aln", str(assembly_file), "-o", str(out)], folder)
-    code = {number for number, section in _sections(assembly) if section.startswith(".text")}
-    lines = {int(at[1]): at[2] for line in reversed(listed.splitlines()) if (at := _LISTED.match(line))}
-    lines = {number: lines[number] for number in sorted(code & lines.keys())}
-    asked = "\n".join(f"0x{offset}" for offset in lines.values())
-    output = _said([lister, "-i", "-a", "-e", str(out), "-j", ".text"], folder, asked) if lines else ""
-    chains = {}
-    answers = re.split(r"^0x[0-9a-f]+\n", output, flags=re.MULTILINE)[1:]
-    for number, answer in zip(lines, answers, strict=False):
-        chain = tuple(place(m[1], m[2]) for line in answer.splitlines() if (m := _CHAIN.match(line)) and m[2] != "?")
-        if chain:
-            chains[number] = chain
-    return chains, {number: int(at, 16) for number, at in lines.items()}
-
-
-def _said(command: list[str], folder: Path, text: str = "") -> str:
-    """Return the output of a program of binutils; "" if it fails, and then only the marks are used."""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            confined(str(folder), command), input=text, env=environment(str(folder)),
-            capture_output=True, text=True, timeout=_PLACES_SECONDS, check=False,
-        )  # fmt: skip
-        return done.stdout if done.returncode == 0 else ""
-    return ""
-
-
-def _in_one_section(assembly: str) -> Iterator[str]:
-    """Yield the lines of the assembly with all sections of code in one, so that addr2line runs once: each function of
-    a template has a section, and addr2line takes 0.08 s of CPU time to start. A part begins where its section would, so
-    that alignment padding stays."""
-    parts: dict[str, int] = {}
-    begin = max((int(most[1]) for most in _ALIGNED.finditer(assembly)), default=4)
-    for line in assembly.splitlines():
-        named = _SECTION.match(line)
-        section = (named[1] or ".text") if named else ""
-        if section.startswith(".text"):
-            is_listed = section in parts
-            line = f"\t.text {parts.setdefault(section, len(parts))}" + ("" if is_listed else f"; .p2align {begin}")
-        yield line
-
-
-def _sections(assembly: str) -> Iterator[tuple[int, str]]:
-    """Yield the section of each line."""
-    now = ".text"
-    for number, line in enumerate(assembly.splitlines(), 1):
-        if named := _SECTION.match(line):
-            now = named[1] or ".text"
-        yield number, now

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from textwrap import shorten
 
 from kernellab.errors import SessionError
-from kernellab.lens.cpp.build import compiled, flags_of, main_cpp
+from kernellab.lens.cpp.build import Instructions, compiled, flags_of, main_cpp
 from kernellab.lens.cpp.facts import ARITHMETIC, STACK, vector_bits
 from kernellab.records import Source
 from kernellab.records.counters import HotSpots
@@ -69,6 +69,8 @@ class HotLine:
 
 #: most instructions between the one that took the time and the sampled program counter
 _SKID = 2
+#: bytes: an offset farther after the last instruction belongs to another text
+_LONGEST_INSTRUCTION = 16
 
 
 def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
@@ -81,27 +83,30 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
         built = compiled(tuple(sorted(source.files.items())), main, flags_of(source))
     except SessionError:
         return ()
-    lines = built.lines
-    ran, near = defaultdict[int, Counter[int]](Counter), defaultdict[int, set[int]](set)
+    # by line of the source: samples of each row of the assembly, and rows that may be what took the time
+    samples = defaultdict[int, Counter[int]](Counter)
+    candidates = defaultdict[int, set[int]](set)
 
-    def place_of(row: int) -> int:
+    def source_line(row: int) -> int:
+        """Return the source's line of a row of the assembly; 0 if it is of another file."""
         return next((line for file, line in built.places.get(row, ()) if file == main), 0)
 
     for spot in hot.spots:
-        offsets, rows = built.functions.get(spot.function, ([], []))
-        at = bisect_right(offsets, spot.offset) - 1
-        # an offset far after the last instruction belongs to another text
-        if at < 0 or spot.offset - offsets[-1] > 16:
+        function = built.functions.get(spot.function, Instructions())
+        at = bisect_right(function.offsets, spot.offset) - 1
+        if at < 0 or spot.offset - function.offsets[-1] > _LONGEST_INSTRUCTION:
             continue
-        place = place_of(rows[at])
-        if place:
-            ran[place][rows[at]] += spot.count
+        row = function.lines[at]
+        line = source_line(row)
+        if line:
+            samples[line][row] += spot.count
             # the program counter is at the instruction that waits, or after it (AMD x86)
-            near[place].update(row for row in rows[max(at - _SKID, 0) : at + 1] if place_of(row) == place)
+            waiting = function.lines[max(at - _SKID, 0) : at + 1]
+            candidates[line].update(row for row in waiting if source_line(row) == line)
     text = source.files[main].splitlines()
     hottest = [
-        _line(main, number, text[number - 1].strip(), rows, near[number], lines, hot.samples, source)
-        for number, rows in ran.items()
+        _hot_line(main, number, rows, candidates[number], built.lines, hot.samples, source)
+        for number, rows in samples.items()
         if number <= len(text)
     ]
     return tuple(sorted(hottest, key=lambda line: (-line.share, line.line)))
@@ -116,21 +121,21 @@ def helpers_in(hot: HotSpots) -> tuple[str, ...]:
     return tuple(name for name, _ in counts.most_common())
 
 
-def _line(
-    file: str,
-    number: int,
-    text: str,
-    rows: Counter[int],
-    near: set[int],
-    lines: list[str],
-    samples: int,
-    source: Source,
+def _hot_line(
+    file: str, number: int, rows: Counter[int], candidates: set[int], assembly: list[str], samples: int, source: Source
 ) -> HotLine:
+    """Return line ``number``, with its samples by row of the assembly and the rows that may be what took the time."""
     count = sum(rows.values())
-    instructions = {row: lines[row - 1].strip() for row in rows}
-    computing = [instruction for row in near if ARITHMETIC.match(instruction := lines[row - 1].strip())]
+    instructions = [assembly[row - 1].strip() for row in candidates]
+    computing = [instruction for instruction in instructions if ARITHMETIC.match(instruction)]
     return HotLine(
-        file, number, text, count / samples, samples, source.line_map.get(file, {}).get(number, 0),
-        max(map(vector_bits, computing), default=0), bool(computing),
-        sum(rows[row] for row, instruction in instructions.items() if STACK.search(instruction)) / count,
-    )  # fmt: skip
+        file=file,
+        line=number,
+        text=source.files[file].splitlines()[number - 1].strip(),
+        share=count / samples,
+        samples=samples,
+        sketch=source.line_map.get(file, {}).get(number, 0),
+        bits=max(map(vector_bits, computing), default=0),
+        arithmetic=bool(computing),
+        stack=sum(n for row, n in rows.items() if STACK.search(assembly[row - 1].strip())) / count,
+    )

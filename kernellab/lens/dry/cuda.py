@@ -10,14 +10,16 @@ import re
 import subprocess
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from kernellab.dsls.cuda_c import toolkit
+from kernellab.lens.dry.recorder import Binary, Recorder
 from kernellab.lens.dry.records import Built, Request
-from kernellab.lens.dry.triton import Kept
 
 _SECONDS = 120
 
@@ -37,10 +39,11 @@ class Compiler:
     def __init__(self, request: Request) -> None:
         self.arch = f"sm_{request.capability}"
         self._nvrtc = _nvrtc()
-        self._made: dict[tuple[str, ...], tuple[str, bytes]] = {}
+        #: by text, file name and flags
+        self._binaries: dict[tuple[str, ...], Binary] = {}
 
-    def nvrtc(self, text: str, name: str, options: dict[str, Any]) -> tuple[str, bytes]:
-        """PTX and cubin.
+    def nvrtc(self, text: str, name: str, options: dict[str, Any]) -> Binary:
+        """Return what NVRTC compiles ``text`` to.
 
         Raises:
             Refused: NVRTC does not take it, or there is none.
@@ -53,16 +56,18 @@ class Compiler:
         if self._nvrtc is None:
             return self.nvcc(text, name, flags)
         key = (text, name, *flags)
-        if key not in self._made:
+        if key not in self._binaries:
             if _RENAMED.search(text):
                 # lines before the kernel's would count as lines of the same file
                 text = f'#line 1 "{BEFORE}"\n{text}'
             arch = str(options.get("arch") or self.arch)
-            self._made[key] = _by_nvrtc(self._nvrtc, text, name, [f"--gpu-architecture={arch}", "-lineinfo", *flags])
-        return self._made[key]
+            self._binaries[key] = _by_nvrtc(
+                self._nvrtc, text, name, [f"--gpu-architecture={arch}", "-lineinfo", *flags]
+            )
+        return self._binaries[key]
 
-    def nvcc(self, text: str, name: str, flags: Sequence[str]) -> tuple[str, bytes]:
-        """PTX and cubin.
+    def nvcc(self, text: str, name: str, flags: Sequence[str]) -> Binary:
+        """Return what nvcc compiles ``text`` to.
 
         Raises:
             Refused: nvcc does not take it, or there is none.
@@ -71,7 +76,7 @@ class Compiler:
         if not home:
             raise Refused("there is no nvcc here")
         key = (text, name, *flags)
-        if key not in self._made:
+        if key not in self._binaries:
             place = Path(name)
             place.write_text(text, encoding="utf-8")
             compiled = []
@@ -91,23 +96,24 @@ class Compiler:
                 if done.returncode:
                     raise Refused(done.stderr or done.stdout)
                 compiled.append(out.read_bytes())
-            self._made[key] = compiled[0].decode(), compiled[1]
-        return self._made[key]
+            ptx, cubin = compiled
+            self._binaries[key] = Binary(ptx.decode(), cubin)
+        return self._binaries[key]
 
 
 @contextlib.contextmanager
-def compiled(request: Request, kept: Kept) -> Iterator[None]:
-    """While active, programs of cuda-core and inline sources of tvm_ffi and torch are compiled into ``kept``."""
+def compiled(request: Request, recorder: Recorder) -> Iterator[None]:
+    """While active, programs of cuda-core and inline sources of tvm_ffi and torch are compiled into ``recorder``."""
     compiler = Compiler(request)
-    modules = _fake_core(compiler, kept)
+    modules = _recording_core(compiler, recorder)
     before = {name: sys.modules.get(name) for name in modules}
     sys.modules.update(modules)
-    undo = _inline(compiler, kept)
+    undo = _replace_loaders(compiler, recorder)
     try:
         yield
     finally:
-        for function in undo:
-            function()
+        for restore in undo:
+            restore()
         for name, module in before.items():
             if module is None:
                 sys.modules.pop(name, None)
@@ -134,7 +140,7 @@ def _nvrtc() -> Any:
     return module
 
 
-def _by_nvrtc(nvrtc: Any, text: str, name: str, flags: Sequence[str]) -> tuple[str, bytes]:
+def _by_nvrtc(nvrtc: Any, text: str, name: str, flags: Sequence[str]) -> Binary:
     error, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
     options = [flag.encode() for flag in flags]
     (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
@@ -144,87 +150,105 @@ def _by_nvrtc(nvrtc: Any, text: str, name: str, flags: Sequence[str]) -> tuple[s
         raise Refused(bytes(log).decode(errors="replace").rstrip("\0"))
     results = []
     for kind in ("PTX", "CUBIN"):
-        got = bytearray(getattr(nvrtc, f"nvrtcGet{kind}Size")(program)[1])
-        getattr(nvrtc, f"nvrtcGet{kind}")(program, got)
-        results.append(bytes(got))
+        content = bytearray(getattr(nvrtc, f"nvrtcGet{kind}Size")(program)[1])
+        getattr(nvrtc, f"nvrtcGet{kind}")(program, content)
+        results.append(bytes(content))
     nvrtc.nvrtcDestroyProgram(program)
-    return results[0].decode().rstrip("\0"), results[1]
+    ptx, cubin = results
+    return Binary(ptx.decode().rstrip("\0"), cubin)
 
 
-def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
-    """Return a cuda.core whose programs are compiled for the request's architecture and whose launches are only
-    recorded."""
+# -- a cuda.core that compiles programs for the request's architecture and only records launches ----------------------
 
-    class Options:
-        def __init__(self, **given: Any) -> None:
-            self.given = given
 
-    class Kernel:
-        def __init__(self, name: str, file: str, text: str, compiled: tuple[str, bytes]) -> None:
-            self.name, self.file, self.text, self.compiled = name, file, text, compiled
+class _Options:
+    """ProgramOptions."""
 
-    class Code:
-        def __init__(self, file: str, text: str, compiled: tuple[str, bytes]) -> None:
-            self.file, self.text, self.compiled = file, text, compiled
+    def __init__(self, **values: Any) -> None:
+        self.values = values
 
-        def get_kernel(self, name: Any) -> Kernel:
-            return Kernel(name.decode() if isinstance(name, bytes) else str(name), self.file, self.text, self.compiled)
 
+@dataclass(frozen=True)
+class _Kernel:
+    name: str
+    code: _Code
+
+
+@dataclass(frozen=True)
+class _Code:
+    """ObjectCode: the text that was compiled, and its binary."""
+
+    text: str
+    binary: Binary
+
+    def get_kernel(self, name: Any) -> _Kernel:
+        return _Kernel(name.decode() if isinstance(name, bytes) else str(name), self)
+
+
+class _LaunchConfig:
+    def __init__(self, grid: Any = 1, block: Any = 1, shmem_size: int | None = 0, **_: Any) -> None:
+        self.grid, self.block, self.shared = _three(grid), _three(block), int(shmem_size or 0)
+
+
+class _Stream:
+    handle = 0
+
+    @staticmethod
+    def from_handle(handle: int) -> _Stream:
+        return _Stream()
+
+    def sync(self) -> None: ...
+
+
+def _program_class(compiler: Compiler, recorder: Recorder) -> type:
     class Program:
         def __init__(self, code: str, code_type: str = "c++", options: Any = None) -> None:
-            self.code, self.options = code, options if isinstance(options, dict) else getattr(options, "given", {})
+            self.code, self.options = code, options if isinstance(options, dict) else getattr(options, "values", {})
 
-        def compile(self, target_type: str = "cubin", **_: Any) -> Code:
+        def compile(self, target_type: str = "cubin", **_: Any) -> _Code:
             file = str(self.options.get("name") or "kernel.cu")
-            compiled = compiler.nvrtc(self.code, file, self.options)
+            binary = compiler.nvrtc(self.code, file, self.options)
             # with other options the same text is another program
             if set(self.options) <= {"name", "std", "arch"}:
-                kept.programs[self.code] = compiled
-            return Code(file, self.code, compiled)
+                recorder.programs[self.code] = binary
+            return _Code(self.code, binary)
 
-    class Config:
-        def __init__(self, grid: Any = 1, block: Any = 1, shmem_size: int | None = 0, **_: Any) -> None:
-            self.grid, self.block, self.shared = _three(grid), _three(block), int(shmem_size or 0)
+    return Program
 
-    def launch(stream: Any, config: Config, kernel: Kernel, *args: Any) -> None:
-        ptx, cubin = kernel.compiled
-        x, y, z = config.block
-        kept.add(
-            Built(
-                name=kernel.name, texts={"ptx": ptx}, grid=list(config.grid), block=x * y * z, shared=config.shared,
-                source=kernel.text,
-            ),
-            cubin,
-        )  # fmt: skip
 
-    class Stream:
-        handle = 0
-
-        @staticmethod
-        def from_handle(handle: int) -> Stream:
-            return Stream()
-
-        def sync(self) -> None: ...
+def _device_class(arch: str) -> type:
+    digits = arch.removeprefix("sm_").rstrip("a")
 
     class Device:
         def __init__(self, number: int = 0) -> None:
-            self.device_id = number
-            digits = compiler.arch.removeprefix("sm_").rstrip("a")
+            self.device_id, self.arch, self.default_stream = number, digits, _Stream()
             self.compute_capability = (int(digits[:-1]), int(digits[-1]))
-            self.arch = digits
-            self.default_stream = Stream()
 
         def set_current(self) -> None: ...
 
-        def create_stream(self, *_: Any) -> Stream:
-            return Stream()
+        def create_stream(self, *_: Any) -> _Stream:
+            return _Stream()
 
         def sync(self) -> None: ...
 
+    return Device
+
+
+def _recording_core(compiler: Compiler, recorder: Recorder) -> dict[str, types.ModuleType]:
+    """Return the modules that replace cuda.core."""
+
+    def launch(stream: Any, config: _LaunchConfig, kernel: _Kernel, *args: Any) -> None:
+        x, y, z = config.block
+        built = Built(
+            name=kernel.name, texts={"ptx": kernel.code.binary.ptx}, grid=list(config.grid), block=x * y * z,
+            shared=config.shared, source=kernel.code.text,
+        )  # fmt: skip
+        recorder.add(built, kernel.code.binary.cubin)
+
     core = types.ModuleType("cuda.core")
     for name, value in {
-        "Program": Program, "ProgramOptions": Options, "LaunchConfig": Config, "launch": launch, "Stream": Stream,
-        "Device": Device,
+        "Program": _program_class(compiler, recorder), "ProgramOptions": _Options, "LaunchConfig": _LaunchConfig,
+        "launch": launch, "Stream": _Stream, "Device": _device_class(compiler.arch),
     }.items():  # fmt: skip
         setattr(core, name, value)
     core.experimental = core  # type: ignore[attr-defined]
@@ -247,9 +271,9 @@ class _Library:
         return lambda *args, **options: None
 
 
-def _inline(compiler: Compiler, kept: Kept) -> list[Any]:
+def _replace_loaders(compiler: Compiler, recorder: Recorder) -> list[Callable[[], None]]:
     """Replace the loaders that run nvcc. Returns the functions that undo it."""
-    undo = []
+    undo: list[Callable[[], None]] = []
     for module, names in (
         ("tvm_ffi.cpp", ("load_inline", "load")),
         ("torch.utils.cpp_extension", ("load_inline", "load")),
@@ -262,18 +286,18 @@ def _inline(compiler: Compiler, kept: Kept) -> list[Any]:
             original = getattr(loader, name, None)
             if original is None:
                 continue
-            setattr(loader, name, _taking(module, compiler, kept))
-            undo.append(lambda loader=loader, name=name, original=original: setattr(loader, name, original))
+            setattr(loader, name, _recording_loader(module, compiler, recorder))
+            undo.append(partial(setattr, loader, name, original))
     return undo
 
 
-def _taking(module: str, compiler: Compiler, kept: Kept) -> Any:
+def _recording_loader(module: str, compiler: Compiler, recorder: Recorder) -> Any:
     def take(*args: Any, **options: Any) -> _Library:
         for text in _device_texts(args, options):
             flags = [str(f) for f in options.get("extra_cuda_cflags") or []]
-            ptx, cubin = compiler.nvcc(text, "device.cu", [*flags, *_includes(module)])
-            kept.add(Built(name="", texts={"ptx": ptx}, source=text), cubin)
-        kept.note("nvcc's host code was not run: blocks and their threads are not known.")
+            binary = compiler.nvcc(text, "device.cu", [*flags, *_includes(module)])
+            recorder.add(Built(name="", texts={"ptx": binary.ptx}, source=text), binary.cubin)
+        recorder.note("nvcc's host code was not run: blocks and their threads are not known.")
         return _Library()
 
     return take

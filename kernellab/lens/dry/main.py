@@ -16,11 +16,12 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.lens.dry import cuda, tools
 from kernellab.lens.dry import triton as by_triton
-from kernellab.lens.dry.records import Answer, Ran, Request
+from kernellab.lens.dry.recorder import Recorder
+from kernellab.lens.dry.records import Answer, Built, Ran, Request
 from kernellab.sandbox import sandbox
 from kernellab.task.faking import on_meta
 from kernellab.verifier.worker.build import taken
@@ -43,25 +44,32 @@ def main() -> None:
     # imported before it is confined, since imports are slower afterwards
     import torch  # noqa: F401
 
-    watching = _watching(request, folder / "run", level) if request.watched else None
-    _import()
+    interpreting = _start_interpreting(request, folder / "run", level) if request.watched else None
+    _import_compilers()
     held = [f"{level}{shared}"] if level else []
     held += [*sandbox.other_user(str(scratch)), *sandbox.confine(str(scratch))]
     os.chdir(scratch)
     answers = [call(replace(request, arguments=arguments), held) for arguments in (request.arguments, *request.others)]
-    if watching is not None:
-        answers = [replace(one, ran=ran) for one, ran in zip(answers, _watched(*watching, len(answers)), strict=True)]
+    if interpreting is not None:
+        records = _interpreted(interpreting, len(answers))
+        answers = [replace(answer, ran=ran) for answer, ran in zip(answers, records, strict=True)]
     (scratch / ANSWER).write_text(json.dumps([asdict(one) for one in answers]), encoding="utf-8")
 
 
-def _watching(request: Request, scratch: Path, level: str) -> tuple[int, int]:
-    """Start the calls in Triton's interpreter, in a child that has torch already. Returns its process id, and the pipe
-    of its answer."""
+class _Child(NamedTuple):
+    """A process that makes the calls in Triton's interpreter, and the end of the pipe on which it answers."""
+
+    pid: int
+    pipe: int
+
+
+def _start_interpreting(request: Request, scratch: Path, level: str) -> _Child:
+    """Start the calls in Triton's interpreter, in a child that has torch already."""
     reading, writing = os.pipe()
     child = os.fork()
     if child:
         os.close(writing)
-        return child, reading
+        return _Child(child, reading)
     sandbox.die_with_parent()
     os.close(reading)
     os.environ["TRITON_INTERPRET"] = "1"
@@ -82,26 +90,26 @@ def _watching(request: Request, scratch: Path, level: str) -> tuple[int, int]:
             entry, args = _entry(request), interpreted.arguments(arguments, drawn)
             entry(*args[: taken(entry, len(args), sum(bool(one.get("default")) for one in arguments))])
         except BaseException as ended:
-            error = _said(ended, request)
+            error = _error_line(ended, request)
         ran.append(asdict(watch.ran(error)))
     with os.fdopen(writing, "w") as out:
         json.dump(ran, out)
     os._exit(0)
 
 
-def _watched(child: int, reading: int, calls: int) -> list[Ran]:
-    """What the child tells of each of its ``calls``. Ends as it does where its time was up."""
-    with os.fdopen(reading) as told:
-        text = told.read()
-    status = os.waitpid(child, 0)[1]
-    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    if number == signal.SIGXCPU:
+def _interpreted(child: _Child, calls: int) -> list[Ran]:
+    """Return the child's record of each of its ``calls``. This process ends as the child does if its time was up."""
+    with os.fdopen(child.pipe) as pipe:
+        text = pipe.read()
+    status = os.waitpid(child.pid, 0)[1]
+    ending = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if ending == signal.SIGXCPU:
         os._exit(-signal.SIGXCPU & 0xFF)
     if not text:
-        how = f"by {signal.Signals(number).name}" if number else f"with {os.WEXITSTATUS(status)}"
-        error = f"the end of Triton's interpreter {how}"
-        return [Ran(whole=False, drawn=False, error=error, killed=number == signal.SIGKILL)] * calls
-    return [Ran(**one) for one in json.loads(text)]
+        manner = f"by {signal.Signals(ending).name}" if ending else f"with {os.WEXITSTATUS(status)}"
+        error = f"the end of Triton's interpreter {manner}"
+        return [Ran(whole=False, drawn=False, error=error, killed=ending == signal.SIGKILL)] * calls
+    return [Ran(**record) for record in json.loads(text)]
 
 
 def _fork() -> None:
@@ -112,7 +120,7 @@ def _fork() -> None:
     sandbox.die_with_parent()
 
 
-def _import() -> None:
+def _import_compilers() -> None:
     with contextlib.suppress(ImportError):
         import triton  # type: ignore[import-untyped]  # noqa: F401
     with contextlib.suppress(ImportError):
@@ -127,52 +135,65 @@ def call(request: Request, held: list[str]) -> Answer:
             "If you trust its author, allow it: --unsandboxed.",
         ])  # fmt: skip
     # torch's fake tensors load its compiler, 70 MB and a second
-    kept, error = _called(request, on_meta)
+    recorder = Recorder()
+    error = _call_recorded(request, on_meta, recorder)
     if error is not None and not isinstance(error, cuda.Refused):
-        kept, error = _called(request, _fake)
-    ended = ""
+        recorder = Recorder()
+        error = _call_recorded(request, _fake, recorder)
     if isinstance(error, cuda.Refused):
-        reason = _first(str(error))
+        reason = _first_error(str(error))
         return Answer(
             error=[f"The compiler refuses this source: {reason}", "Its verdict lists all errors."], refused=reason
         )
-    if error is not None:
-        ended = _said(error, request)
-        if not kept.kernels:
+    ended = "" if error is None else _error_line(error, request)
+    if not recorder.kernels:
+        if ended:
             remedy = "Give the task whose inputs it takes, and a source that runs."
             return Answer(error=[ended, remedy], refused=ended)
-        kept.note(f"The call ended early: {ended}")
-    if not kept.kernels:
         missing = f"{request.entry_file} launches no kernel of Triton or CUDA C++."
         return Answer(error=[missing, "The lens shows what such a kernel becomes."], refused=missing)
+    if ended:
+        recorder.note(f"The call ended early: {ended}")
+    _write_programs(recorder)
+    kernels = _disassembled(recorder)
+    if not request.watched and tools.tool("nvdisasm") is None:
+        recorder.note("There is no SASS: nvdisasm is not installed (it comes with the CUDA toolkit and with Triton).")
+    return Answer(
+        kernels=kernels, launches=recorder.launches, calls=recorder.calls, notes=recorder.notes, refused=ended,
+        held=held,
+    )  # fmt: skip
+
+
+def _write_programs(recorder: Recorder) -> None:
     PROGRAMS.mkdir(exist_ok=True)
-    for n, (text, (_, binary)) in enumerate(kept.programs.items()):
+    for n, (text, binary) in enumerate(recorder.programs.items()):
         (PROGRAMS / f"{n}.cu").write_text(text, encoding="utf-8")
-        (PROGRAMS / f"{n}.cubin").write_bytes(binary)
-    results = []
-    for built, cubin in zip(kept.kernels, kept.cubins, strict=True):
+        (PROGRAMS / f"{n}.cubin").write_bytes(binary.cubin)
+
+
+def _disassembled(recorder: Recorder) -> list[Built]:
+    """Return the kernels with their SASS and the resources that they use."""
+    kernels = []
+    for built, cubin in zip(recorder.kernels, recorder.cubins, strict=True):
         sass, used = (tools.disassembled(cubin), tools.resources(cubin)) if cubin else ("", {})
         texts = {**built.texts, "sass": sass} if sass else built.texts
         name = built.name or next(iter(used), "")
-        results.append(replace(built, name=name, texts=texts, resources=used.get(name, "")))
-    if not request.watched and tools.tool("nvdisasm") is None:
-        kept.note("There is no SASS: nvdisasm is not installed (it comes with the CUDA toolkit and with Triton).")
-    return Answer(kernels=results, launches=kept.launches, calls=kept.calls, notes=kept.notes, refused=ended, held=held)
+        kernels.append(replace(built, name=name, texts=texts, resources=used.get(name, "")))
+    return kernels
 
 
-def _called(
-    request: Request, tensors: Callable[[str], AbstractContextManager[Any]]
-) -> tuple[by_triton.Kept, BaseException | None]:
-    """What one call of the entry launches, and what it ended with."""
-    kept = by_triton.Kept()
+def _call_recorded(
+    request: Request, tensors: Callable[[str], AbstractContextManager[Any]], recorder: Recorder
+) -> BaseException | None:
+    """Call the entry once; what it launches is recorded. Returns the exception that ended it, if there is one."""
     try:
-        with cuda.compiled(request, kept), by_triton.compiled(request, kept), gpu(request, tensors):
+        with cuda.compiled(request, recorder), by_triton.compiled(request, recorder), gpu(request, tensors):
             entry = _entry(request)
             args = arguments(request.arguments)
             entry(*args[: taken(entry, len(args), sum(bool(one.get("default")) for one in request.arguments))])
     except BaseException as error:
-        return kept, error
-    return kept, None
+        return error
+    return None
 
 
 def _fake(device: str) -> AbstractContextManager[Any]:
@@ -199,14 +220,14 @@ def _entry(request: Request):  # type: ignore[no-untyped-def]
     return entry
 
 
-def _said(error: BaseException, request: Request) -> str:
+def _error_line(error: BaseException, request: Request) -> str:
     """Return the error in one line, with the deepest line of the source."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name in request.files]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
-    return f"{where}{type(error).__name__}: {_first(str(error))}"
+    return f"{where}{type(error).__name__}: {_first_error(str(error))}"
 
 
-def _first(text: str) -> str:
+def _first_error(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it gives no reason")[:300]
 
@@ -231,7 +252,7 @@ def gpu(request: Request, tensors: Callable[[str], AbstractContextManager[Any]] 
         shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, L2_cache_size=50 << 20,
     )  # fmt: skip
     stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda other: None)
-    answer: dict[str, Any] = {
+    answers: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "init": lambda: None,
@@ -247,9 +268,9 @@ def gpu(request: Request, tensors: Callable[[str], AbstractContextManager[Any]] 
         "get_device_name": lambda device=None: facts.name,
         "device": lambda device=None: contextlib.nullcontext(),
     }
-    kept = {name: getattr(torch.cuda, name) for name in answer if hasattr(torch.cuda, name)}
+    originals = {name: getattr(torch.cuda, name) for name in answers if hasattr(torch.cuda, name)}
     address = torch.Tensor.data_ptr
-    for name, value in answer.items():
+    for name, value in answers.items():
         setattr(torch.cuda, name, value)
     torch.Tensor.data_ptr = _address  # type: ignore[method-assign, assignment]
     for name in ("init_gpu_context", "init_cuda_context"):
@@ -261,7 +282,7 @@ def gpu(request: Request, tensors: Callable[[str], AbstractContextManager[Any]] 
             yield
     finally:
         torch.Tensor.data_ptr = address  # type: ignore[method-assign]
-        for name, value in kept.items():
+        for name, value in originals.items():
             setattr(torch.cuda, name, value)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kernellab.lens.dry.recorder import Recorder
 from kernellab.lens.dry.records import Built, Request
 from kernellab.lens.dry.tools import disassembled, tool
 from kernellab.lens.read import ptx
@@ -55,35 +56,9 @@ class _Driver:
         return True
 
 
-class Kept:
-    """The kernels of a dry call, each variant once, and notes on differences from a GPU."""
-
-    def __init__(self) -> None:
-        self.kernels: list[Built] = []
-        self.launches = 0
-        self.calls: list[list[Any]] = []
-        self.cubins: list[bytes] = []
-        #: PTX and cubin of each text that the host gave to NVRTC
-        self.programs: dict[str, tuple[str, bytes]] = {}
-        self.notes: list[str] = []
-        self._seen: set[str] = set()
-
-    def add(self, built: Built, cubin: bytes) -> None:
-        self.launches += 1
-        key = f"{built.name} {built.block} {built.shared} {hash(cubin or tuple(built.texts.values()))}"
-        if key not in self._seen:
-            self._seen.add(key)
-            self.kernels.append(built)
-            self.cubins.append(cubin)
-
-    def note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
-
-
 @contextlib.contextmanager
-def compiled(request: Request, kept: Kept) -> Iterator[None]:
-    """While active, a launch of a ``@triton.jit`` function compiles, and adds to ``kept``."""
+def compiled(request: Request, recorder: Recorder) -> Iterator[None]:
+    """While active, a launch of a ``@triton.jit`` function compiles, and adds to ``recorder``."""
     try:
         from triton.runtime import autotuner, driver, jit  # type: ignore[import-untyped]
     except ImportError:
@@ -99,13 +74,13 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
         meta = compiled_kernel.metadata
         texts = {name: _text(compiled_kernel.asm[name]) for name in TEXTS if name in compiled_kernel.asm}
         grid_sizes = [int(n) for n in places]
-        kept.calls.append([meta.name, three(grid_sizes)])
-        kept.add(
+        recorder.calls.append([meta.name, three(grid_sizes)])
+        recorder.add(
             Built(
                 name=meta.name, texts=texts, grid=grid_sizes, block=meta.num_warps * _WARP,
                 shared=int(meta.shared), stages=int(getattr(meta, "num_stages", 0) or 0),
             ),
-            b"" if request.watched else _relined(compiled_kernel, request.capability),
+            b"" if request.watched else _with_true_lines(compiled_kernel, request.capability),
         )  # fmt: skip
         if request.host:
             _host_code(compiled_kernel)
@@ -114,7 +89,7 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
     def choose(self: Any, *args: Any, **options: Any) -> Any:
         if len(self.configs) > 1:
             many = len(self.configs)
-            kept.note(
+            recorder.note(
                 f"{self.base_fn.__name__} has {many} configurations; shown is the first, for only a GPU can choose."
             )
             self.configs = self.configs[:1]
@@ -143,7 +118,7 @@ def _host_code(compiled_kernel: Any) -> None:
         driver.CudaLauncher(compiled_kernel.src, compiled_kernel.metadata)
 
 
-def _relined(compiled_kernel: Any, capability: int) -> bytes:
+def _with_true_lines(compiled_kernel: Any, capability: int) -> bytes:
     """Return the cubin with right lines: LLVM assigns those of an inline assembly (each load and store is one) to lines
     below, so the PTX is assembled again without these marks. If the instructions differ, return the cubin unchanged."""
     cubin = bytes(compiled_kernel.asm.get("cubin", b""))

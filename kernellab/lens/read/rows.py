@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import NamedTuple
 
 from kernellab.lens.records import Level, Link
 
-#: a file's name and a line of it
-Place = tuple[str, int]
+
+class Place(NamedTuple):
+    """A line of a file, by the file's name without its folder."""
+
+    file: str
+    line: int
+
+
 NOWHERE: frozenset[Place] = frozenset()
 
 
@@ -22,7 +29,7 @@ class Row:
 
 
 def place(file: str, line: int | str) -> Place:
-    return PurePath(file).name, int(line)
+    return Place(PurePath(file).name, int(line))
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,8 @@ class Shown:
 
     def line(self, at: Place) -> int | None:
         """Return the line of the text at a place; None for places elsewhere."""
-        begin = self.begins.get(at[0])
-        return None if begin is None or at[1] < 1 else begin + at[1]
+        begin = self.begins.get(at.file)
+        return None if begin is None or at.line < 1 else begin + at.line
 
 
 def level(name: str, parts: Sequence[Sequence[Row]], shown: Shown, language: str, title: str) -> Level:

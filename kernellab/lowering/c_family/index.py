@@ -99,7 +99,7 @@ def child_indices(value: Apply, index: Index, ints: Ints) -> list[Index]:
 class _Axis(NamedTuple):
     """The index in one dimension of more than one element, and its extent."""
 
-    index: str
+    position: str
     extent: IntExpr
 
 
@@ -111,7 +111,7 @@ def _reshaped(index: Index, shape: tuple[IntExpr, ...], source: tuple[IntExpr, .
     axes = [_Axis(i, e) for i, e in zip(index, shape, strict=True) if not ints.is_one(e)]
     wanted = [e for e in source if not ints.is_one(e)]
     if ints.same_shape(tuple(axis.extent for axis in axes), tuple(wanted)):
-        indices: list[str] | None = [axis.index for axis in axes]
+        indices: list[str] | None = [axis.position for axis in axes]
     else:
         indices = _merged(axes, wanted, ints)
     if indices is not None:
@@ -132,7 +132,7 @@ def _merged(axes: list[_Axis], wanted: list[IntExpr], ints: Ints) -> list[str] |
             size = int_op("*", size, group[-1].extent)
         if not group or not ints.equal(size, extent):
             return None
-        result.append(_row_major(tuple(a.index for a in group), tuple(a.extent for a in group), ints))
+        result.append(_row_major(tuple(a.position for a in group), tuple(a.extent for a in group), ints))
     return None if remaining else result
 
 
