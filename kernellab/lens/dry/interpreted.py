@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,47 @@ from kernellab.lens.dry.triton import three
 _SMALL = 1e-3
 
 
+@dataclass
 class _Launch:
-    """One launch: the loaded elements, the last program that loaded each, and the number of loads of each program."""
+    """The loads of one launch."""
 
-    def __init__(self) -> None:
-        self.by: dict[str, Any] = {}
-        self.by_program: defaultdict[int, int] = defaultdict(int)
-        self.distinct = 0
+    #: by argument: the last program that loaded each element, 0 for none
+    loaded_by: dict[str, Any] = field(default_factory=dict)
+    #: elements that a program was the first of its neighbours to load, by program
+    loads: Counter[int] = field(default_factory=Counter)
+    #: elements that any program loaded
+    distinct: int = 0
 
     @property
     def sharing(self) -> float:
-        return self.distinct / max(self.by_program.values(), default=1)
+        return self.distinct / max(self.loads.values(), default=1)
+
+
+@dataclass
+class _Call:
+    """The record of one call. ``seconds``: CPU time after which only the first program of each launch runs; 0 for a
+    call with zeros in place of drawn numbers."""
+
+    seconds: int
+    until: float
+    whole: bool = True
+    #: number of the program that runs, over all launches, and the name of the launched function
+    program: int = 0
+    name: str = ""
+    launches: list[list[Any]] = field(default_factory=list)
+    #: elements of each argument that is loaded from
+    sizes: dict[str, int] = field(default_factory=dict)
+    #: by place, argument and size: the last program that loaded each element there
+    last: dict[tuple[Any, str, int], Any] = field(default_factory=dict)
+    #: places in the source that load
+    places: set[Any] = field(default_factory=set)
+    #: by argument: elements that a program loaded repeatedly at one place
+    repeated: Counter[str] = field(default_factory=Counter)
+    #: bytes of the largest tile
+    tile: int = 0
+    products: int = 0
+    sharing: float = 0.0
+    launch: _Launch = field(default_factory=_Launch)
 
 
 class Watch:
@@ -43,42 +74,39 @@ class Watch:
         self.begin(0)
 
     def begin(self, seconds: int) -> None:
-        """Start recording; after ``seconds`` of CPU time only the first program of each launch runs."""
-        self.until, self.whole = time.process_time() + seconds, True
-        self.drawn, self.program, self.name = bool(seconds), 0, ""
-        self.launches: list[list[Any]] = []
-        self.sizes: dict[str, int] = {}
-        #: place and argument -> the last program that loaded each element there
-        self.last: dict[tuple[Any, str, int], Any] = {}
-        self.places: set[Any] = set()
-        self.again: defaultdict[str, int] = defaultdict(int)
-        self.tile = self.products = 0
-        self.sharing, self._launch = 0.0, _Launch()
+        """Start the record of a call; after ``seconds`` of CPU time only the first program of each launch runs."""
+        self.call = _Call(seconds, time.process_time() + seconds)
 
     def launched(self, grid: Sequence[int]) -> None:
-        self.sharing, self._launch = max(self.sharing, self._launch.sharing), _Launch()
-        self.launches.append([self.name, three([int(n) for n in grid])])
+        call = self.call
+        call.sharing, call.launch = max(call.sharing, call.launch.sharing), _Launch()
+        call.launches.append([call.name, three([int(n) for n in grid])])
 
     def loaded(self, pointers: Any, mask: Any) -> None:
         place = self._place()
-        self.places.add(place)
-        at = np.asarray(pointers).reshape(-1)
+        self.call.places.add(place)
+        addresses = np.asarray(pointers).reshape(-1)
         if mask is not None:
-            at = at[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(pointers)).reshape(-1)]
+            addresses = addresses[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(pointers)).reshape(-1)]
         for span in self._spans():
-            here = np.unique(at[(at >= span.begin) & (at < span.end)])
-            if not here.size:
-                continue
-            element, count = ((here - span.begin) // span.size).astype(np.int64), (span.end - span.begin) // span.size
-            self.sizes[span.name] = max(self.sizes.get(span.name, 0), count)
-            self.tile = max(self.tile, np.size(pointers) * span.size)  # floats may be loaded as integers
-            last = self.last.setdefault((place, span.name, count), np.zeros(count, dtype=np.int32))
-            self.again[span.name] += int((last[element] == self.program).sum())
-            last[element] = self.program
-            by = self._launch.by.setdefault(span.name, np.zeros(count, dtype=np.int32))
-            self._launch.distinct += int((by[element] == 0).sum())
-            self._launch.by_program[self.program] += int((by[element] != self.program).sum())
-            by[element] = self.program
+            inside = np.unique(addresses[(addresses >= span.begin) & (addresses < span.end)])
+            if inside.size:
+                # floats may be loaded as integers
+                self.call.tile = max(self.call.tile, np.size(pointers) * span.size)
+                elements = ((inside - span.begin) // span.size).astype(np.int64)
+                self._loaded_elements(place, span.name, elements, (span.end - span.begin) // span.size)
+
+    def _loaded_elements(self, place: Any, argument: str, elements: Any, size: int) -> None:
+        """Record that the current program loads ``elements`` of an argument of ``size``."""
+        call, launch = self.call, self.call.launch
+        call.sizes[argument] = max(call.sizes.get(argument, 0), size)
+        last = call.last.setdefault((place, argument, size), np.zeros(size, dtype=np.int32))
+        call.repeated[argument] += int((last[elements] == call.program).sum())
+        last[elements] = call.program
+        loaded_by = launch.loaded_by.setdefault(argument, np.zeros(size, dtype=np.int32))
+        launch.distinct += int((loaded_by[elements] == 0).sum())
+        launch.loads[call.program] += int((loaded_by[elements] != call.program).sum())
+        loaded_by[elements] = call.program
 
     def _place(self) -> Any:
         """Return the calls of the source from the launched function to this load."""
@@ -87,20 +115,22 @@ class Watch:
             code = frame.f_code
             if Path(code.co_filename).name in self._files:
                 calls.append((code.co_name, frame.f_lasti))
-                if code.co_name == self.name:
+                if code.co_name == self.call.name:
                     break
             frame = frame.f_back  # type: ignore[assignment]
-        return self.name, tuple(calls)
+        return self.call.name, tuple(calls)
 
     def multiplied(self, a: Any, b: Any) -> None:
-        self.products += bool(_several(a, -1) and _several(b, -2))
+        self.call.products += bool(_several(a, -1) and _several(b, -2))
 
     def ran(self, error: str = "") -> Ran:
-        self.sharing = max(self.sharing, self._launch.sharing)
-        largest = max(self.sizes, key=self.sizes.__getitem__, default="")
+        """Return the record of the call."""
+        call = self.call
+        largest = max(call.sizes, key=call.sizes.__getitem__, default="")
         return Ran(
-            launches=self.launches, loads=len(self.places), again=self.again.get(largest, 0), tile=self.tile,
-            products=self.products, sharing=self.sharing, whole=self.whole, drawn=self.drawn, error=error,
+            launches=call.launches, loads=len(call.places), again=call.repeated[largest], tile=call.tile,
+            products=call.products, sharing=max(call.sharing, call.launch.sharing), whole=call.whole,
+            drawn=bool(call.seconds), error=error,
         )  # fmt: skip
 
 
@@ -124,7 +154,7 @@ def install(request: Request) -> Watch:
     product, new_handle = builder.create_dot, handle.__init__
 
     def launched(self: Any, *args: Any, **options: Any) -> Any:
-        watch.name = self.fn.__name__
+        watch.call.name = self.fn.__name__
         return launch(self, *args, **options)
 
     def sized(*grid: int) -> Any:
@@ -132,9 +162,9 @@ def install(request: Request) -> Watch:
         return to_grid(*grid)
 
     def program(x: int, y: int, z: int) -> Any:
-        watch.program += 1
-        if (x or y or z) and time.process_time() > watch.until:
-            watch.whole = False
+        watch.call.program += 1
+        if (x or y or z) and time.process_time() > watch.call.until:
+            watch.call.whole = False
             raise _Enough
         return to_program(x, y, z)
 
@@ -142,11 +172,11 @@ def install(request: Request) -> Watch:
         watch.multiplied(a.data, b.data)
         return product(a, b, *rest)
 
-    def kept(self: Any, *args: Any, **options: Any) -> None:
+    def created(self: Any, *args: Any, **options: Any) -> None:
         new_handle(self, *args, **options)
         element = self.get_element_ty() if not self.dtype.is_ptr() else None
         if element is not None and element.is_floating():
-            watch.tile = max(watch.tile, self.data.size * element.primitive_bitwidth // 8)
+            watch.call.tile = max(watch.call.tile, self.data.size * element.primitive_bitwidth // 8)
 
     def first_alone(self: Any, *args: Any, **options: Any) -> Any:
         try:
@@ -157,7 +187,7 @@ def install(request: Request) -> Watch:
             return None
 
     executor.__call__, builder.set_grid_dim, builder.set_grid_idx = first_alone, sized, program
-    builder.create_dot, handle.__init__ = multiplied, kept
+    builder.create_dot, handle.__init__ = multiplied, created
     interpreter._interpreter = _Loading(interpreter._interpreter, watch)
     return watch
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path, PurePath
@@ -32,13 +32,24 @@ from kernellab.target import Chip
 _SECONDS = 300
 _MOST_BYTES = 64 << 20
 _ENDLESS = "Look for a loop that never ends, or that the compiler has to unroll."
-#: the reader of each level, its language, and its title
+
+
+class _LevelKind(NamedTuple):
+    """How a level's text is read, the language of its syntax colours, and its title."""
+
+    read: Callable[[str], list[Row]]
+    language: str
+    title: str
+
+
 _LEVELS = {
-    "ttir": (mlir.rows, "mlir", "Triton's own intermediate text (TTIR): the kernel before any layout"),
-    "ttgir": (mlir.rows, "mlir", "Triton's text for a GPU (TTGIR): with layouts over threads, and shared memory"),
-    "llir": (llvm.rows, "llvm", "LLVM IR"),
-    "ptx": (ptx.rows, "ptx", "PTX, NVIDIA's virtual assembly"),
-    "sass": (sass.rows, "sass", "SASS, the machine's own instructions"),
+    "ttir": _LevelKind(mlir.rows, "mlir", "Triton's own intermediate text (TTIR): the kernel before any layout"),
+    "ttgir": _LevelKind(
+        mlir.rows, "mlir", "Triton's text for a GPU (TTGIR): with layouts over threads, and shared memory"
+    ),
+    "llir": _LevelKind(llvm.rows, "llvm", "LLVM IR"),
+    "ptx": _LevelKind(ptx.rows, "ptx", "PTX, NVIDIA's virtual assembly"),
+    "sass": _LevelKind(sass.rows, "sass", "SASS, the machine's own instructions"),
 }
 
 
@@ -50,16 +61,18 @@ def look_gpu(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip,
         SessionError: the call fails, the compiler refuses, or nothing is launched.
         TargetError: the chip's compute capability is not known.
     """
-    answer, _ = _called(source, arguments, chip, allowed)
-    _must(answer)
+    answer = _called(source, arguments, chip, allowed).answers[0]
+    _raise_error(answer)
     capability = capability_of(chip)
     kernels = [built for built in answer.kernels if built.texts]
     read = {
-        name: [reader(built.texts[name]) for built in kernels if name in built.texts]
-        for name, (reader, _, _) in _LEVELS.items()
+        name: [kind.read(built.texts[name]) for built in kernels if name in built.texts]
+        for name, kind in _LEVELS.items()
     }
     shown = _shown(source, kernels, read)
-    levels = [level(name, parts, shown, _LEVELS[name][1], _LEVELS[name][2]) for name, parts in read.items() if parts]
+    levels = [
+        level(name, parts, shown, _LEVELS[name].language, _LEVELS[name].title) for name, parts in read.items() if parts
+    ]
     many = len(kernels) > 1
     listed = [fact for built in kernels for fact in facts(built, capability, chip.cores, built.name if many else "")]
     target = f"sm_{capability}, as on {chip.name}"
@@ -76,9 +89,9 @@ class Cubins(NamedTuple):
 def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> Cubins:
     """Return the binaries that the call compiles for ``chip``, for trusted sources only: files that their host code
     writes there are not checked. Raises as :func:`look_gpu`."""
-    answer, files = _called(source, arguments, chip, allowed=True, collect=True)
-    _must(answer)
-    return files
+    called = _called(source, arguments, chip, allowed=True, collect=True)
+    _raise_error(called.answers[0])
+    return called.cubins
 
 
 def watched(
@@ -92,20 +105,19 @@ def watched(
     request = _request(source, calls[0], chip)
     others = [[dict(one) for one in arguments] for arguments in calls[1:]]
     request = replace(request, others=others, watched=seconds, processor=processor)
-    return _answers(json.dumps(asdict(request), sort_keys=True), False)[0]
+    return _answers(json.dumps(asdict(request), sort_keys=True), False).answers
 
 
-def _must(answer: Answer) -> None:
+def _raise_error(answer: Answer) -> None:
     if answer.error:
         raise SessionError(*answer.error)
 
 
 def _called(
     source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool, collect: bool = False
-) -> tuple[Answer, Cubins]:
+) -> _Answers:
     request = replace(_request(source, arguments, chip), allowed=allowed, host=collect)
-    (answer,), files = _answers(json.dumps(asdict(request), sort_keys=True), collect)
-    return answer, files
+    return _answers(json.dumps(asdict(request), sort_keys=True), collect)
 
 
 def _request(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> Request:
@@ -115,9 +127,18 @@ def _request(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip)
     )  # fmt: skip
 
 
+class _Answers(NamedTuple):
+    """Of each call its answer, and what all of them compiled."""
+
+    answers: list[Answer]
+    cubins: Cubins
+
+
 @lru_cache(maxsize=16)
-def _answers(request: str, collect: bool) -> tuple[list[Answer], Cubins]:
-    """Return the dry calls' answers and their compiled files, cached by all inputs."""
+def _answers(request: str, collect: bool) -> _Answers:
+    """Make the dry calls of ``request`` (JSON) in a process, and return its answers; results are cached.
+
+    ``collect``: also what it compiled; files that confined code leaves are not looked at."""
     folder = Path(tempfile.mkdtemp(prefix="kernellab-lens-"))
     scratch = folder / "work"
     try:
@@ -125,56 +146,66 @@ def _answers(request: str, collect: bool) -> tuple[list[Answer], Cubins]:
         os.chmod(folder, 0o711)
         scratch.mkdir()
         (folder / "request.json").write_text(request, encoding="utf-8")
-        environment = clean_environment({
-            "TRITON_CACHE_DIR": str(scratch / CACHE), "TRITON_INTERPRET": "0", "HOME": str(scratch),
-            "TMPDIR": str(scratch), "TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"), "CUDA_VISIBLE_DEVICES": "",
-            # the sandbox's user has no entry in the password file, which torch's compiler would read
-            "USER": "worker", "LOGNAME": "worker",
-        })  # fmt: skip
-        command = module_command("kernellab.lens.dry.main", str(folder))
-        try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            if most := json.loads(request)["processor"]:
-                # not the source's fault: it did not use its time, on a machine that gave it none, or it waits
-                raise Killed(
-                    f"The dry call was ended after {_SECONDS} s of the clock, before it had used {most} s of the "
-                    "processor's time.",
-                    "Is this machine busy? Try again.",
-                ) from None
-            raise SessionError(
-                f"The dry call took longer than {_SECONDS} s.", "Check that the host code waits for nothing."
-            ) from None
-        if done.returncode == -signal.SIGXCPU & 0xFF:
-            most = json.loads(request)["processor"]
-            raise Overtime(f"The dry call used more than {most} s of the processor's time.", _ENDLESS)
-        if done.returncode in (-signal.SIGKILL, -signal.SIGKILL & 0xFF):
+        done = _run(folder, scratch, json.loads(request)["processor"])
+        answers = _read_answers(scratch / ANSWER, done)
+        if any(answer.ran is not None and answer.ran.killed for answer in answers):
             raise _killed()
-        out = scratch / ANSWER
-        if not out.is_file() or out.is_symlink() or out.stat().st_size > _MOST_BYTES:
-            last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it gives no reason")
-            raise SessionError(
-                f"The dry call ended with {done.returncode}: {last[:200]}",
-                "Check with `kernellab verify` that the source runs.",
-            )
-        answers = [_answer(reply) for reply in json.loads(out.read_text(encoding="utf-8"))]
-        if any(one.ran is not None and one.ran.killed for one in answers):
-            raise _killed()
-        if not collect:  # what confined code leaves is not looked at
-            return answers, Cubins({}, {})
-        sources = [(path.with_suffix(".cu"), path) for path in sorted((scratch / PROGRAMS).glob("*.cubin"))]
-        programs = {text.read_text(encoding="utf-8"): path.read_bytes() for text, path in sources if text.is_file()}
-        return answers, Cubins(_of_triton(scratch / CACHE), programs)
+        return _Answers(answers, _collected(scratch) if collect else Cubins({}, {}))
     finally:
         sandbox.remove(str(folder))
+
+
+def _run(folder: Path, scratch: Path, processor: int) -> subprocess.CompletedProcess[str]:
+    """Run the process of the calls, which may use ``processor`` seconds of CPU time (0: no limit).
+
+    Raises:
+        SessionError, Killed: it takes too long, or the machine ends it.
+        Overtime: it uses more CPU time.
+    """
+    environment = clean_environment({
+        "TRITON_CACHE_DIR": str(scratch / CACHE), "TRITON_INTERPRET": "0", "HOME": str(scratch),
+        "TMPDIR": str(scratch), "TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"), "CUDA_VISIBLE_DEVICES": "",
+        # the sandbox's user has no entry in the password file, which torch's compiler would read
+        "USER": "worker", "LOGNAME": "worker",
+    })  # fmt: skip
+    command = module_command("kernellab.lens.dry.main", str(folder))
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        if processor:
+            # not the source's fault: it did not use its time, on a machine that gave it none, or it waits
+            raise Killed(
+                f"The dry call was ended after {_SECONDS} s of the clock, before it had used {processor} s of the "
+                "processor's time.",
+                "Is this machine busy? Try again.",
+            ) from None
+        raise SessionError(
+            f"The dry call took longer than {_SECONDS} s.", "Check that the host code waits for nothing."
+        ) from None
+    if done.returncode == -signal.SIGXCPU & 0xFF:
+        raise Overtime(f"The dry call used more than {processor} s of the processor's time.", _ENDLESS)
+    if done.returncode in (-signal.SIGKILL, -signal.SIGKILL & 0xFF):
+        raise _killed()
+    return done
+
+
+def _read_answers(path: Path, done: subprocess.CompletedProcess[str]) -> list[Answer]:
+    """Return what the process wrote. Raises SessionError: it wrote nothing that is an answer."""
+    if not path.is_file() or path.is_symlink() or path.stat().st_size > _MOST_BYTES:
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it gives no reason")
+        raise SessionError(
+            f"The dry call ended with {done.returncode}: {last[:200]}",
+            "Check with `kernellab verify` that the source runs.",
+        )
+    return [_answer(reply) for reply in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def _collected(scratch: Path) -> Cubins:
+    cubins = {path.with_suffix(".cu"): path for path in sorted((scratch / PROGRAMS).glob("*.cubin"))}
+    programs = {text.read_text(encoding="utf-8"): path.read_bytes() for text, path in cubins.items() if text.is_file()}
+    return Cubins(_of_triton(scratch / CACHE), programs)
 
 
 def _killed() -> Killed:
