@@ -154,7 +154,7 @@ SUMS = """sketch sums {
 def test_programs_with_the_most_steps_run_first(
     first: str, last: str, order: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernellab.lowering.triton.grid._TOGETHER", 16 * 16)
+    monkeypatch.setattr("kernellab.lowering.triton.grid._CACHED_ITERATIONS", 16 * 16)
     stored: list[int] = []
     store = InterpreterBuilder.create_masked_store
 

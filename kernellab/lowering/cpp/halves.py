@@ -109,7 +109,7 @@ class Row:
 
 class _RowAccess(NamedTuple):
     region: Region
-    index: Index
+    at: Index
     is_stored: bool
 
 

@@ -14,7 +14,7 @@ from kernellab.lowering.triton.folded import RangeLanes, lanes_of_parts
 from kernellab.lowering.triton.kernel import KernelWriter
 from kernellab.lowering.triton.values import Text
 from kernellab.sketch.program.ints import IntExpr, int_op, num
-from kernellab.sketch.program.program import DType, Range, Scatter, Store, Value
+from kernellab.sketch.program.program import DType, Point, Range, Scatter, Store, Value
 
 #: bytes of the widest access of a thread to global memory
 _ACCESS_BYTES = 16
@@ -84,7 +84,7 @@ class Results:
         code = f"gl.convert_layout({code}, {layout})"
         put(f"gl.store({' + '.join(terms)}, {code}, mask={' & '.join(tests)})")
 
-    def _scatter_index(self, value: Value, item: Range | None, rows: tuple[IntExpr, ...], layout: str) -> str:
+    def _scatter_index(self, value: Value, item: Point | Range | None, rows: tuple[IntExpr, ...], layout: str) -> str:
         """Return the index of a result's elements in one dimension: its columns, a vector for its rows, or a number."""
         writer, values = self.writer, self.writer.values
         if isinstance(item, Range):
