@@ -134,9 +134,9 @@ KILLED = """
 import sys
 import time
 from pathlib import Path
-from kernellab.dsls import machine
+from kernellab.dsls import rates
 from kernellab.evolve import evolve
-machine.measure_rates = lambda cores: machine.Rates(1e10, 1e11, 5e10, "said by a test")
+rates.measure_rates = lambda cores: rates.Rates(1e10, 1e11, 5e10, "said by a test")
 text = Path(sys.argv[1], "twice.py").read_text()
 run = evolve(text, "cpp", name="twice", workspace=sys.argv[1], rounds=1, parallel=2, islands=1, score="model",
              vary="agent:scripted=0.5", memory="off")

@@ -409,11 +409,11 @@ _CHILD = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
 from session_parts import TASK
-from kernellab.dsls import machine
+from kernellab.dsls import rates
 from kernellab.session import design
 # what is measured of the chip here is not kept for the next process, and is something else there
-machine._stored, machine._keep = lambda path: None, lambda path, rates: None
-machine.measure_rates = lambda cores: machine.Rates(1e10, 1e11, 5e10, "measured in the child")
+rates._stored, rates._store = lambda path: None, lambda path, measured: None
+rates.measure_rates = lambda cores: rates.Rates(1e10, 1e11, 5e10, "measured in the child")
 session = design(TASK, dsl="cpp", roles={"designer": "model"}, name="cut", workspace=sys.argv[1],
                  options={"level": "T1"})
 while session.trace.partial != "Let me":

@@ -34,7 +34,7 @@ def test_the_cpu_has_cores_caches_and_measured_rates() -> None:
 
 def test_measured_rates_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("kernellab.dsls.machine.busy", lambda: False)
+    monkeypatch.setattr("kernellab.dsls.rates.busy", lambda: False)
     cpu_chip.cache_clear()
     first = cpu_chip()
     assert len(list((tmp_path / "kernellab").glob("rates-*.json"))) == 1
@@ -44,7 +44,7 @@ def test_measured_rates_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch:
 
 def test_a_damaged_cache_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("kernellab.dsls.machine.busy", lambda: False)
+    monkeypatch.setattr("kernellab.dsls.rates.busy", lambda: False)
     cpu_chip.cache_clear()
     cpu_chip()
     (file,) = (tmp_path / "kernellab").glob("rates-*.json")
@@ -82,9 +82,9 @@ def test_rates_of_a_busy_machine_are_rough_and_no_lower_than_its_class_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("kernellab.dsls.machine.busy", lambda: True)
+    monkeypatch.setattr("kernellab.dsls.rates.busy", lambda: True)
     # what a loaded machine leaves over
-    monkeypatch.setattr("kernellab.dsls.machine.measure_rates", lambda cores: Rates(1e8, 1e8, 1e15, "measured"))
+    monkeypatch.setattr("kernellab.dsls.rates.measure_rates", lambda cores: Rates(1e8, 1e8, 1e15, "measured"))
     cpu_chip.cache_clear()
     chip = cpu_chip()
     cpu_chip.cache_clear()
