@@ -45,7 +45,7 @@ def export(
         sources = [kernel.source.hash for kernel in kernels]
         emit({
             "file": next(iter(files.values())), "files": files, "sessions": list(named), "sources": sources,
-            "verified": [kernel.said for kernel in kernels], "advice": [kernel.verdict.advice for kernel in kernels],
+            "verified": [kernel.summary for kernel in kernels], "advice": [kernel.verdict.advice for kernel in kernels],
         })  # fmt: skip
     else:
         for path in files.values():
@@ -90,7 +90,7 @@ def _write_operator(sessions: Sequence[str], kernels: list[VerifiedKernel], opti
 
     choice = _measured(sessions, options.over).choice if options.over is not None else None
     joined = _joined(sessions[0], kernels, choice) if len(kernels) > 1 else None
-    sources = package(kernels, graph=options.graph, choice=choice, one=joined)
+    sources = package(kernels, graph=options.graph, choice=choice, verified_as_one=joined)
     # a wheel is bound to this platform by compiled code, so it carries that only where it is asked for
     carries_code = options.prebuilt or (options.prebuilt is None and options.out is not None)
     exported = compiled(sources) if carries_code else sources
@@ -166,7 +166,7 @@ class _Measured(NamedTuple):
 
 def _measured(sessions: Sequence[str], dim: str) -> _Measured:
     """The sessions' kernels at the same sizes of a Dim, and the choice among them."""
-    from kernellab.export.package import same
+    from kernellab.export.package import check_same
     from kernellab.export.reference import reference_text
     from kernellab.session import open_session
     from kernellab.session.turn.sweeping import chosen, sizes_of
@@ -174,7 +174,7 @@ def _measured(sessions: Sequence[str], dim: str) -> _Measured:
     opened = [open_session(name, resume=False) for name in sessions]
     first, *others = [one.taken() for one in opened]
     for other in others:
-        same(first, reference_text(first.task), other)
+        check_same(first, reference_text(first.task), other)
     sizes = sizes_of([first.task, *(other.task for other in others)], dim)
     sweeps = [one.timings.over(dim, lambda p, name=one.name: say(f"{name} {p.text}"), sizes) for one in opened]  # type: ignore[misc]
     return _Measured(sweeps, chosen(sweeps))
@@ -197,7 +197,7 @@ def _joined(session: str, kernels: Sequence[VerifiedKernel], choice: Choice | No
     result = open_session(session, resume=False).timings.as_one(one)
     if not result.verdict.passed:
         raise VerifierError(f"As one operator they are wrong: {result.verdict.reason}", "Export them one by one.")
-    say(f"verified as one: {result.said}")
+    say(f"verified as one: {result.summary}")
     return result
 
 

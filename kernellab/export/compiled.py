@@ -36,14 +36,14 @@ def compiled(package: Package) -> Package:
 
     binaries: dict[str, bytes] = {}
     reasons: list[str] = []
-    inside = package.training.parts if package.training is not None else {}
-    for folder, kernel in [*(("", k) for k in package.kernels), *((f"{word}/", k) for word, k in inside.items())]:
+    trained = package.training.parts if package.training is not None else {}
+    kernels = {f"kernels/k{k.source.hash}": k for k in package.kernels}
+    kernels |= {f"{word}/kernels/k{k.source.hash}": k for word, k in trained.items()}
+    for folder, kernel in kernels.items():
         try:
-            by_file = dict(_compiled(kernel))
+            binaries |= {f"{folder}/{name}": data for name, data in _compiled(kernel)}
         except KernellabError as error:
             reasons.append(f"{error.message} {error.remedy}".strip())
-            continue
-        binaries |= {f"{folder}kernels/k{kernel.source.hash}/{name}": data for name, data in by_file.items()}
     if any(k.facts("")["repeatable"] for k in package.kernels):
         try:
             built = Path(launcher.extension().__file__)
@@ -105,7 +105,7 @@ def _library(kernel: VerifiedKernel) -> str:
     files: list[str] = []
     build: Any = tvm_ffi.cpp.build
 
-    def told(*args: Any, **options: Any) -> Any:
+    def build_and_note(*args: Any, **options: Any) -> Any:
         files.append(str(build(*args, **options)))
         return files[-1]
 
@@ -113,7 +113,7 @@ def _library(kernel: VerifiedKernel) -> str:
         for name, text in kernel.source.files.items():
             written(Path(scratch) / name, text)
         try:
-            prebuilt.loaded_by(told, Path(scratch) / kernel.source.entry_file)
+            prebuilt.loaded_by(build_and_note, Path(scratch) / kernel.source.entry_file)
         except Exception as error:  # a missing compiler may raise anything
             raise KernellabError(f"{kernel.name}'s kernel cannot be built here: {error}", "") from None
     if len(files) != 1:

@@ -46,6 +46,32 @@ class VerifiedKernel:
             KernellabError: it contains parameters, or values of an argument, so that it is not a function of its
             arguments.
         """
+        self._check_is_function()
+        conditions = self.verdict.conditions
+        return {
+            "folder": folder,
+            "entry_file": self.source.entry_file,
+            "entry": self.source.entry,
+            "dsl": self.source.dsl,
+            "device": self.device,
+            "parameters": [self._parameter(i) for i in range(len(self.task.args))],
+            "dims": {d.name: [d.min, d.max] for d in self.task.dims},
+            "layout": self._layout(),
+            "expanded": not self.verdict.marked("expanded-inputs-unsupported"),
+            "shared": not self.verdict.marked("tensor-given-twice"),
+            "alignment": max((c.bytes for c in of(conditions, AlignmentLimit)), default=1),
+            "only": self._only(),
+            "domain": self._domain(),
+            "intervals": self._intervals(),
+            "magnitudes": self._magnitudes(),
+            "not_nan": sorted({c.argument for c in of(conditions, DrawnLimit) if c.not_nan}),
+            "repeatable": repeatable(self.source, self.backend),
+            "interpreted": self.backend is Backend.INTERPRETER,
+            "verified": self.summary,
+        }
+
+    def _check_is_function(self) -> None:
+        """Raise KernellabError unless the kernel is right as a function of its arguments."""
         if self.verdict.marked("constructor-parameters"):
             raise KernellabError(
                 f"{self.name}'s kernel is right with the parameters of its constructor only, and cannot be exported.",
@@ -68,30 +94,9 @@ class VerifiedKernel:
                 f"{self.name}'s kernel is right for the task's own values of {built_in[0]} only, and is not exported.",
                 f"Let it read {built_in[0]}, and verify it again.",
             )
-        return {
-            "folder": folder,
-            "entry_file": self.source.entry_file,
-            "entry": self.source.entry,
-            "dsl": self.source.dsl,
-            "device": self.device,
-            "parameters": [self._parameter(i) for i in range(len(self.task.args))],
-            "dims": {d.name: [d.min, d.max] for d in self.task.dims},
-            "layout": self._layout(),
-            "expanded": not self.verdict.marked("expanded-inputs-unsupported"),
-            "shared": not self.verdict.marked("tensor-given-twice"),
-            "alignment": max((c.bytes for c in of(self.verdict.conditions, AlignmentLimit)), default=1),
-            "only": self._only(),
-            "domain": self._domain(),
-            "intervals": self._intervals(),
-            "magnitudes": self._magnitudes(),
-            "not_nan": sorted({c.argument for c in of(self.verdict.conditions, DrawnLimit) if c.not_nan}),
-            "repeatable": repeatable(self.source, self.backend),
-            "interpreted": self.backend is Backend.INTERPRETER,
-            "verified": self.said,
-        }
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """Return what was verified, and where, in one line."""
         figures = "".join(f", {part}" for part in (self.verdict.text, self.verdict.short_advice) if part)
         labels = f" ({self.verdict.label})" if self.verdict.label else ""
@@ -122,14 +127,14 @@ class VerifiedKernel:
         """Return the least and the greatest value (None without a limit) outside of which the Verifier found it
         wrong."""
         conditions = self.verdict.conditions
-        intervals: dict[str, list[float | None]] = {}
         refuted = [c for c in of(conditions, Domain) if c.refuted]
         limits: list[Domain | DrawnLimit] = [*of(conditions, DrawnLimit), *refuted]
-        for c in limits:
-            if c.low is not None or c.high is not None:
-                low, high = intervals.get(c.argument, [None, None])
-                lows, highs = ([e for e in ends if e is not None] for ends in ((low, c.low), (high, c.high)))
-                intervals[c.argument] = [max(lows, default=None), min(highs, default=None)]
+        intervals: dict[str, list[float | None]] = {}
+        for argument in dict.fromkeys(c.argument for c in limits):
+            lows = [c.low for c in limits if c.argument == argument and c.low is not None]
+            highs = [c.high for c in limits if c.argument == argument and c.high is not None]
+            if lows or highs:
+                intervals[argument] = [max(lows, default=None), min(highs, default=None)]
         return intervals
 
     def _magnitudes(self) -> Mapping[str, float]:

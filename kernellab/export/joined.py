@@ -15,7 +15,7 @@ from kernellab.conditions import Switched
 from kernellab.conditions import joined as conditions_of
 from kernellab.errors import KernellabError
 from kernellab.export.exportable import Choice, VerifiedKernel
-from kernellab.export.package import same, signature
+from kernellab.export.package import check_same, signature
 from kernellab.export.reference import reference_text
 from kernellab.records import Author, Source
 from kernellab.target import Target
@@ -99,7 +99,7 @@ def joined(kernels: Sequence[VerifiedKernel], choice: Choice | None = None) -> J
     """
     first = kernels[0]
     for other in kernels[1:]:
-        same(first, reference_text(first.task), other)
+        check_same(first, reference_text(first.task), other)
     for what, values in (
         ("languages", {k.source.dsl for k in kernels}), ("devices", {k.backend for k in kernels}),
         ("dtypes", {tuple(a.dtype for a in k.task.args) for k in kernels}),

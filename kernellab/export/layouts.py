@@ -73,7 +73,7 @@ def write_kernels(package: Package, folder: Path, licence: str) -> Path:
     }
     written(variant / "metadata.json", json.dumps(facts, indent=2) + "\n")
     written(variant / title.replace("-", "_") / "__init__.py", _INSIDE)
-    kernels = "\n".join(f"- {k.said}" for k in package.kernels)
+    kernels = "\n".join(f"- {k.summary}" for k in package.kernels)
     card = (
         f"---\nlicense: {licence}\ntags:\n- kernels\n---\n\n# {title}\n\n`{package.kernels[0].task.signature}`\n\n"
         f"```python\nfrom kernels import get_local_kernel\n\nmodule = get_local_kernel(path)\n"
@@ -94,7 +94,7 @@ def write_solution(kernel: VerifiedKernel, path: Path) -> tuple[Path, Path]:
         "name": f"{kernel.name}_{kernel.source.dsl}_{kernel.source.hash}",
         "definition": definition["name"],
         "author": "kernellab",
-        "description": kernel.said,
+        "description": kernel.summary,
         "spec": {
             "language": _LANGUAGES.get(kernel.source.dsl, "python"),
             "target_hardware": [kernel.device],

@@ -79,7 +79,7 @@ def module_text(package: Package) -> str:
     files = "{\n" + "".join(f"    {name!r}: {_literal(text)},\n" for name, text in package.files.items()) + "}"
     # the files come last: their text may contain words in braces
     values = {
-        "{title}": COMPILED, "{doc}": package.said, "{namespace}": package.namespace,
+        "{title}": COMPILED, "{doc}": package.docstring, "{namespace}": package.namespace,
         "{signature}": signature(task.args), "{arguments}": ", ".join(a.name for a in task.args),
         "{line}": task.signature.replace("\\", "\\\\").replace('"', "'"),
         "{name}-{digest}": f"{package.name}-{{digest}}",

@@ -18,8 +18,8 @@ from kernellab.export.exportable import Choice, VerifiedKernel
 from kernellab.export.reference import reference_text
 from kernellab.task import Arg
 
-_RUNTIME = ("__init__.py", "guards.py", "launcher.c", "launcher.py", "prebuilt.py", "recording.py", "torch_op.py",
-            "training.py")  # fmt: skip
+_RUNTIME = ("__init__.py", "autograd.py", "guards.py", "launcher.c", "launcher.py", "prebuilt.py", "recording.py",
+            "reference.py", "torch_op.py", "training.py")  # fmt: skip
 
 _INIT = '''\
 """{doc}
@@ -58,8 +58,8 @@ class Package:
     namespace: str
     files: Mapping[str, str]
     kernels: tuple[VerifiedKernel, ...]
-    #: its docstring
-    said: str
+    #: of its module
+    docstring: str
     #: compiled code by path inside the package, and the reasons for kernels without any
     binaries: Mapping[str, bytes] = field(default_factory=dict)
     source_only: tuple[str, ...] = ()
@@ -77,24 +77,27 @@ class Package:
 
     def write_into(self, folder: Path) -> Path:
         """As :meth:`write`, with ``folder`` as the package."""
-        from kernellab.export.runtime import prebuilt
-
-        contents: dict[str, str | bytes] = {**self.files, **self.binaries}
         trained = self.training.parts if self.training is not None else {}
-        for inside in [
-            *(folder / _folder(k) for k in self.kernels),
-            *(folder / w / _folder(k) for w, k in trained.items()),
-        ]:
-            # compiled code of an earlier export
-            try:
-                for name in (prebuilt.LIBRARY, prebuilt.MACHINE, prebuilt.CHIP):
-                    (inside / name).unlink(missing_ok=True)
-            except OSError as error:
-                raise KernellabError(f"{inside} cannot be written: {error.strerror}.", "Give another path.") from None
-            shutil.rmtree(inside / prebuilt.CUBINS, ignore_errors=True)
+        for kernel in self.kernels:
+            _remove_compiled(folder / _folder(kernel))
+        for word, kernel in trained.items():
+            _remove_compiled(folder / word / _folder(kernel))
+        contents: dict[str, str | bytes] = {**self.files, **self.binaries}
         for name, content in contents.items():
             written(folder / name, content)
         return folder
+
+
+def _remove_compiled(folder: Path) -> None:
+    """Remove the compiled code of an earlier export from a kernel's folder."""
+    from kernellab.export.runtime import prebuilt
+
+    try:
+        for name in (prebuilt.LIBRARY, prebuilt.MACHINE, prebuilt.CHIP):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise KernellabError(f"{folder} cannot be written: {error.strerror}.", "Give another path.") from None
+    shutil.rmtree(folder / prebuilt.CUBINS, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -122,12 +125,12 @@ class Training:
 
 def package(
     kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: Choice | None = None,
-    one: VerifiedKernel | None = None, training: Training | None = None,
+    verified_as_one: VerifiedKernel | None = None, training: Training | None = None,
 ) -> Package:  # fmt: skip
     """Return the package of ``kernels``, which compute the same for several shapes, devices or numbers.
 
     Args:
-        one: all of them as they were verified as one (:mod:`kernellab.export.joined`).
+        verified_as_one: all of them as they were verified as one (:mod:`kernellab.export.joined`).
         graph: the launches of one call are one CUDA graph.
         training: the kernels of its gradients; without them these are the reference's.
         choice: selects the kernel among those that accept a call. Without it the kernel with fewer shapes runs.
@@ -139,7 +142,7 @@ def package(
     first = kernels[0]
     reference = reference_text(first.task)
     for other in kernels[1:]:
-        same(first, reference, other)
+        check_same(first, reference, other)
     classes = []
     files: dict[str, str] = {}
     for kernel in kernels:
@@ -155,16 +158,15 @@ def package(
         "outputs": [{"shape": list(o.shape), "dtype": o.dtype} for o in first.task.outputs],
         "written": list(first.task.module().written),
         "classes": classes,
-        "choice": choice
-        and {"dim": choice.dim, "starts": [[at, "" if k is None else _folder(kernels[k])] for at, k in choice.starts]},
+        "choice": choice and _choice_facts(choice, kernels),
         "training": training and training.facts(),
         # read by `kernellab check`, which verifies again; the runtime does not read it
         "sources": [{"task": k.task.text, "files": list(k.source.files)} for k in kernels],
-        "one": one and {"task": one.task.text, "file": one.source.files[one.source.entry_file], "verified": one.said},
+        "one": verified_as_one and _verified_source(verified_as_one),
     }
     files["operator.json"] = json.dumps(facts, indent=1) + "\n"
     files["reference.py"] = reference
-    description = described(kernels, choice, one, training)
+    description = described(kernels, choice, verified_as_one, training)
     files["__init__.py"] = _init(kernels, description, namespace, graph)
     files |= {f"runtime/{name}": text for name, text in runtime_files().items()}
     if training is not None:
@@ -174,11 +176,22 @@ def package(
     return Package(first.name, namespace, files, tuple(kernels), description, training=training)
 
 
+def _choice_facts(choice: Choice, kernels: Sequence[VerifiedKernel]) -> dict[str, Any]:
+    """Return what the runtime reads: the least size of each range and the kernel's folder, "" for the reference."""
+    starts = [[at, "" if k is None else _folder(kernels[k])] for at, k in choice.starts]
+    return {"dim": choice.dim, "starts": starts}
+
+
+def _verified_source(kernel: VerifiedKernel) -> dict[str, str]:
+    source = kernel.source
+    return {"task": kernel.task.text, "file": source.files[source.entry_file], "verified": kernel.summary}
+
+
 def _folder(kernel: VerifiedKernel) -> str:
     return f"kernels/k{kernel.source.hash}"
 
 
-def same(first: VerifiedKernel, reference: str, other: VerifiedKernel) -> None:
+def check_same(first: VerifiedKernel, reference: str, other: VerifiedKernel) -> None:
     """Raise KernellabError unless both tasks compute the same."""
     one, two = ([(a.name, a.is_tensor, a.key) for a in k.task.args] for k in (first, other))
     if one != two or reference_text(other.task).partition('"""\n\n')[2] != reference.partition('"""\n\n')[2]:
@@ -196,17 +209,17 @@ def runtime_files() -> Mapping[str, str]:
 
 
 def described(
-    kernels: Sequence[VerifiedKernel], choice: Choice | None = None, one: VerifiedKernel | None = None,
+    kernels: Sequence[VerifiedKernel], choice: Choice | None = None, verified_as_one: VerifiedKernel | None = None,
     training: Training | None = None,
 ) -> str:  # fmt: skip
     """Return the docstring of a package or module, without its quotes."""
     first = kernels[0]
     lines = [f"{first.name}: {first.task.signature}", "", "Made by kernellab, which it does not need. Verified:"]
-    lines += [f"- {k.said}." for k in kernels]
+    lines += [f"- {k.summary}." for k in kernels]
     lines += [f"Chosen as measured: {', '.join(choice.words([k.source.hash for k in kernels]))}."] if choice else []
-    lines += [f"Verified as one: {one.said}."] if one else []
+    lines += [f"Verified as one: {verified_as_one.summary}."] if verified_as_one else []
     trained = training.parts.items() if training is not None else ()
-    lines += [f"- {word.rpartition('/')[2]} of its gradients: {k.said}." for word, k in trained]
+    lines += [f"- {word.rpartition('/')[2]} of its gradients: {k.summary}." for word, k in trained]
     gradients = "" if training is not None else ", and gradients,"
     lines += [
         f"Source {first.source.hash}. Call {first.name}(*args) with the reference's arguments (a Model's state_dict"

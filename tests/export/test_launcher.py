@@ -96,10 +96,12 @@ def table(driver: Path) -> Callable[..., Any]:
         fill = Step(fill=True, patches=((0, 2, 0),), value=two, width=4, items=6)
         data = bytes(16) + struct.pack("<f", 3.0)
         launch = Step(function=function, grid=(6, 1, 1), threads=32, data=data, offsets=(0, 8, 16),
-                      patches=((0, 0, 0), (8, 2, 0)), together=together)  # fmt: skip
+                      patches=((0, 0, 0), (8, 2, 0)), cooperative=together)  # fmt: skip
         key = launcher.table.key(x, 0.5)
         makes = (((2, 3), (3, 1), torch.float32),)
-        launcher.table.add(key, makes, (fill.given, launch.given), 1, ((0, None, None, None), (0, (3,), (1,), 3)), x)
+        launcher.table.add(
+            key, makes, (fill.as_tuple(), launch.as_tuple()), 1, ((0, None, None, None), (0, (3,), (1,), 3)), x
+        )
         return launcher.table
 
     return make
@@ -254,7 +256,7 @@ def _plan(table: Any, driver: Path, x: torch.Tensor) -> None:
     launch = Step(function=function, grid=(x.numel(), 1, 1), threads=32, data=data, offsets=(0, 8, 16),
                   patches=((0, 0, 0), (8, 1, 0)))  # fmt: skip
     made = ((tuple(x.shape), x.stride(), torch.float32),)
-    table.add(table.key(x), made, (fill.given, launch.given), 0, ((0, None, None, None),), None)
+    table.add(table.key(x), made, (fill.as_tuple(), launch.as_tuple()), 0, ((0, None, None, None),), None)
 
 
 def test_a_sessions_best_goes_through_one_launcher_however_often_it_is_asked_for(here: None, driver: Path) -> None:

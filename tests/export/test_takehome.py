@@ -274,7 +274,7 @@ w = torch.rand(70)
 for rows, folder in ((20, first), (99, first), (100, second), (299, second), (300, ""), (512, "")):
     x = torch.randn(rows, 70)
     op._kernels.clear()
-    op._looks.clear()
+    op._signatures.clear()
     op._straight_to.clear()
     for _ in range(2):
         torch.testing.assert_close(clamped.clamped(x, w), torch.clamp(x * w, max=3.0) * 0.5)
@@ -315,14 +315,14 @@ def test_kernels_are_verified_as_one_on_both_sides_of_each_switch(cpp: VerifiedK
     with Verifier() as verifier:
         found = one.verified(verifier, detect_target("cpp"), VerifyOptions(level=Trust.T1))
         assert found.verdict.passed and of(found.verdict.conditions, Switched), found.verdict.reason
-        assert "M from 1 to 3000 with the sizes on both sides of 401" in found.said
+        assert "M from 1 to 3000 with the sizes on both sides of 401" in found.summary
         # wrong at one size, that before the switch
         late = cpp.source.files["kernel.py"].replace("    return y\n", "    return y * 2 if M == 400 else y\n")
         wrong = replace(cpp, source=cpp.source.model_copy(update={"files": {**cpp.source.files, "kernel.py": late}}))
         again = joined([wrong, _other(cpp, 300, 3000)], Choice("M", ((0, 0), (401, 1))))
         refused = again.verified(verifier, detect_target("cpp"), VerifyOptions(level=Trust.T1)).verdict
     assert not refused.passed and "M=400" in refused.reason and not of(refused.conditions, Switched)
-    made = package(one.kernels, choice=Choice("M", ((0, 0), (401, 1))), one=found)
+    made = package(one.kernels, choice=Choice("M", ((0, 0), (401, 1))), verified_as_one=found)
     (tmp_path / "clamped.py").write_text(module_text(made))
     subject, *each = subjects([tmp_path])
     assert isinstance(subject, Subject) and subject.source.files == one.source.files and "3000" in subject.task

@@ -215,7 +215,7 @@ def packed(task: Task, texts: PairTexts, kernels: Mapping[str, str]) -> Package:
 def test_an_export_of_a_pair_keeps_what_its_forward_saves_and_its_gradients_are_the_backwards(tmp_path: Path) -> None:
     task, texts = texts_of("mlp")
     whole = packed(task, texts, KERNELS)
-    assert "gradients, are the reference's" not in whole.said
+    assert "gradients, are the reference's" not in whole.docstring
     operator = Operator(whole.write(tmp_path))
     x, w, u = (a.requires_grad_() for a in task.module().sample({"N": 20}, 1))
     want = torch.nn.functional.gelu(x @ w) @ u

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,6 +36,14 @@ class Refusal:
 
     key: str
     reason: str
+
+
+class _FormulaSize(NamedTuple):
+    """A size that is a formula of Dims, such as ``N + 1``: of which argument, and in which dimension."""
+
+    argument: int
+    dim: int
+    formula: str
 
 
 @dataclass(frozen=True)
@@ -90,9 +98,9 @@ class ShapeClass:
                         f"{parameter.name}: number", f"{parameter.name} is {value}, not {self.only[parameter.name]}"
                     )
                 continue
-            reason = self._tensor(parameter, value, sizes)
-            if reason:
-                return Refusal(f"{parameter.name}: {reason[0]}", reason[1])
+            refusal = self._refuses_tensor(parameter, value, sizes)
+            if refusal is not None:
+                return refusal
         self._solve(args, sizes)
         for name, size in sizes.items():
             low, high = self.dims.get(name, (size, size))
@@ -104,60 +112,67 @@ class ShapeClass:
                     return Refusal(f"{parameter.name}: shape", f"{parameter.name} has {size} where {extent} is meant")
         return None
 
-    def _tensor(self, parameter: Parameter, value: torch.Tensor, sizes: dict[str, int]) -> tuple[str, str] | None:
+    def _refuses_tensor(self, parameter: Parameter, value: torch.Tensor, sizes: dict[str, int]) -> Refusal | None:
+        """Return a reason against a tensor by itself; ``sizes`` gets the Dims of its shape."""
         name = parameter.name
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"{name} is of type {type(value).__name__}, where a tensor is meant")
         if value.device.type != self.device:
-            return "device", f"{name} is on {value.device}, not on {self.device}"
-        wrong = self._form(parameter, value, sizes)
-        if wrong is not None or not value.numel():
-            return wrong
-        if value.is_contiguous():
-            pass
-        elif self.layout == "contiguous":
-            return "strides", f"{name} is not contiguous"
-        elif self.layout == "rows" and value.dim() and value.stride(-1) != 1 and value.shape[-1] > 1:
-            return "strides", f"the rows of {name} are not contiguous"
-        elif not self.expanded and any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
-            return "strides", f"{name} is expanded"
+            return Refusal(f"{name}: device", f"{name} is on {value.device}, not on {self.device}")
+        refusal = self._refuses_form(parameter, value, sizes)
+        if refusal is not None or not value.numel():
+            return refusal
+        reason = "" if value.is_contiguous() else self._strides_reason(name, value)
+        if reason:
+            return Refusal(f"{name}: strides", reason)
         if value.data_ptr() % self.alignment:
-            return "alignment", f"{name} does not begin at a multiple of {self.alignment} bytes"
+            reason = f"{name} does not begin at a multiple of {self.alignment} bytes"
+            return Refusal(f"{name}: alignment", reason)
         return None
+
+    def _strides_reason(self, name: str, value: torch.Tensor) -> str:
+        """Return the reason against the strides of a tensor that is not contiguous; "" if there is none."""
+        if self.layout == "contiguous":
+            return f"{name} is not contiguous"
+        if self.layout == "rows" and value.dim() and value.stride(-1) != 1 and value.shape[-1] > 1:
+            return f"the rows of {name} are not contiguous"
+        if not self.expanded and any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
+            return f"{name} is expanded"
+        return ""
 
     def has_form(self, args: Sequence[Any]) -> bool:
         """Are a call's tensors of the task's dtypes and shapes, at any sizes of its Dims?"""
         sizes: dict[str, int] = {}
         tensors = [(p, a) for p, a in zip(self.parameters, args, strict=True) if p.is_tensor]
-        if any(self._form(p, a, sizes) for p, a in tensors):
+        if any(self._refuses_form(p, a, sizes) for p, a in tensors):
             return False
         self._solve(args, sizes)
         return all(value_of(e, sizes) in (None, n) for p, a in tensors for n, e in zip(a.shape, p.shape, strict=True))
 
     @staticmethod
-    def _form(parameter: Parameter, value: torch.Tensor, sizes: dict[str, int]) -> tuple[str, str] | None:
-        """The reason against a tensor's dtype or shape."""
+    def _refuses_form(parameter: Parameter, value: torch.Tensor, sizes: dict[str, int]) -> Refusal | None:
+        """Return a reason against a tensor's dtype or shape."""
         name = parameter.name
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype != parameter.dtype:
-            return "dtype", f"{name} has dtype {dtype}, not {parameter.dtype}"
-        shown = f"[{', '.join(map(str, parameter.shape))}]"
+            return Refusal(f"{name}: dtype", f"{name} has dtype {dtype}, not {parameter.dtype}")
         if value.dim() != len(parameter.shape):
-            return "shape", f"{name} has shape {list(value.shape)}, not {shown}"
+            return _other_shape(parameter, value)
         for size, extent in zip(value.shape, parameter.shape, strict=True):
             if isinstance(extent, int) and size != extent:
-                return "shape", f"{name} has shape {list(value.shape)}, not {shown}"
+                return _other_shape(parameter, value)
             if isinstance(extent, str) and extent.isidentifier() and sizes.setdefault(extent, size) != size:
-                return "shape", f"{name} has {size} where {extent} is {sizes[extent]}"
+                return Refusal(f"{name}: shape", f"{name} has {size} where {extent} is {sizes[extent]}")
         return None
 
     def refuses_shared(self, args: Sequence[Any]) -> Refusal | None:
         """Return a reason if two arguments share memory and must not; strides alone do not show this."""
         if self.shared:
             return None
-        ranges = [(p.name, *_ends(a)) for p, a in zip(self.parameters, args, strict=True) if p.is_tensor and a.numel()]
-        for (one, begin, end), (other, first, last) in combinations(ranges, 2):
-            if begin < last and first < end:
+        tensors = [(p.name, a) for p, a in zip(self.parameters, args, strict=True) if p.is_tensor and a.numel()]
+        memory = {name: _memory(tensor) for name, tensor in tensors}
+        for one, other in combinations(memory, 2):
+            if memory[one].start < memory[other].stop and memory[other].start < memory[one].stop:
                 return Refusal(f"{other}: shared", f"{one} and {other} share memory")
         return None
 
@@ -169,7 +184,9 @@ class ShapeClass:
                 continue
             domain = self.domain.get(parameter.name)
             if domain and not _inside(value, domain, sizes):
-                return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {_shown(domain)}")
+                return Refusal(
+                    f"{parameter.name}: values", f"values of {parameter.name} are outside {_domain_text(domain)}"
+                )
             low, high = self.intervals.get(parameter.name, (None, None))
             if not _between(value, low, high):
                 ends = ("-inf" if low is None else f"{low:g}", "inf" if high is None else f"{high:g}")
@@ -200,10 +217,10 @@ class ShapeClass:
         return sizes
 
     @cached_property
-    def _sums(self) -> tuple[tuple[int, int, str], ...]:
-        """Return the sizes that are formulas of Dims: parameter, dimension, formula."""
+    def _sums(self) -> tuple[_FormulaSize, ...]:
+        """Return the sizes that are formulas of Dims."""
         return tuple(
-            (at, dim, extent)
+            _FormulaSize(at, dim, extent)
             for at, parameter in enumerate(self.parameters)
             if parameter.is_tensor
             for dim, extent in enumerate(parameter.shape)
@@ -214,9 +231,10 @@ class ShapeClass:
         """Add to ``sizes`` the Dims that are the only unknown of a formula."""
         # a solved size may leave another formula with one unknown
         for _ in self._sums:
-            for at, dim, formula in self._sums:
-                if dim < len(args[at].shape):
-                    sizes.update(_solved(formula, args[at].shape[dim], sizes))
+            for size in self._sums:
+                shape = args[size.argument].shape
+                if size.dim < len(shape):
+                    sizes.update(_solved(size.formula, shape[size.dim], sizes))
 
     @property
     def breadth(self) -> float:
@@ -227,10 +245,16 @@ class ShapeClass:
         return count
 
 
-def _ends(x: torch.Tensor) -> tuple[int, int]:
-    """Return the addresses of its first byte and after its last."""
+def _other_shape(parameter: Parameter, value: torch.Tensor) -> Refusal:
+    expected = f"[{', '.join(map(str, parameter.shape))}]"
+    reason = f"{parameter.name} has shape {list(value.shape)}, not {expected}"
+    return Refusal(f"{parameter.name}: shape", reason)
+
+
+def _memory(x: torch.Tensor) -> range:
+    """Return the addresses of its bytes, from the first to the last."""
     span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-    return x.data_ptr(), x.data_ptr() + span * x.element_size()
+    return range(x.data_ptr(), x.data_ptr() + span * x.element_size())
 
 
 def _between(x: torch.Tensor, low: float | None, high: float | None) -> bool:
@@ -241,7 +265,7 @@ def _between(x: torch.Tensor, low: float | None, high: float | None) -> bool:
     return (least >= low if low is not None else least == least) and (high is None or greatest <= high)
 
 
-def _shown(domain: Sequence[str]) -> str:
+def _domain_text(domain: Sequence[str]) -> str:
     word, *arguments = domain
     return f"{word}({', '.join(arguments)})" if arguments else word
 

@@ -71,9 +71,9 @@ def extension() -> Any:
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
             raise Unavailable(f"the launcher does not compile ({first})")
-        kept = built.with_name(f"{name}.{os.getpid()}")
-        shutil.copy(library, kept)
-        kept.replace(built)
+        scratch_copy = built.with_name(f"{name}.{os.getpid()}")
+        shutil.copy(library, scratch_copy)
+        scratch_copy.replace(built)
     try:
         return _loaded(built)
     except ImportError as error:
@@ -146,6 +146,7 @@ class Launcher:
             raise Unavailable(f"this torch ({torch.__version__}) has no DLPack exchange table")
         #: why a function's calls are launched the ordinary way
         self.notes: dict[Callable[..., Any], str] = {}
+        #: by the key of a call: how often it was recorded, and its last recording
         self._tries: dict[bytes, tuple[int, Recording | None]] = {}
         types = (torch.Tensor, torch.nn.Parameter)
         grad = torch.is_grad_enabled if differentiable else None
@@ -164,7 +165,7 @@ class Launcher:
         if tries >= MOST_TRIES:
             return function(*args)
         try:
-            result, recording, kept = watched(function, args)
+            result, recording, kernels = watched(function, args)
         except Unavailable as error:
             self.notes[function] = str(error)
             return function(*args)
@@ -176,9 +177,9 @@ class Launcher:
         self._tries[key] = tries + 1, recording
         if recording == before:
             self._tries[key] = MOST_TRIES, None
-            steps = tuple(step.given for step in recording.steps)
+            steps = tuple(step.as_tuple() for step in recording.steps)
             try:
-                self.table.add(key, recording.makes, steps, recording.container, recording.outs, kept)
+                self.table.add(key, recording.makes, steps, recording.container, recording.outs, kernels)
             except ValueError as error:  # more than a plan holds
                 self.notes[function] = str(error)
                 return result

@@ -1,4 +1,8 @@
-"""Records one call of a host function: the tensors that it makes, and its launches of compiled Triton kernels."""
+"""Records one call of a host function: the tensors that it makes, and its launches of compiled Triton kernels.
+
+A recording is a program for launcher.c. The call's tensors are its buffers: those of the arguments by their position,
+then the new ones. Each parameter of a launch is bytes; where they are an address, a :class:`Patch` says of which
+buffer, so that a replay puts in that of its own tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -38,42 +43,86 @@ class Refused(Exception):
         self.final = final
 
 
+class Place(NamedTuple):
+    """A buffer, and an offset in it in bytes."""
+
+    buffer: int
+    offset: int
+
+
+class Patch(NamedTuple):
+    """The address in a launch's parameters at byte ``at`` (of a fill: 0) is that of a buffer, plus an offset in
+    bytes."""
+
+    at: int
+    buffer: int
+    offset: int
+
+
+class NewTensor(NamedTuple):
+    """A tensor that the call makes."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Output(NamedTuple):
+    """A result: the new tensor of that number, or (with a size) a view of it."""
+
+    tensor: int
+    size: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    offset: int | None = None
+
+
+#: a buffer's number and its tensor
+Buffer = tuple[int, torch.Tensor]
+
+
 @dataclass(frozen=True)
 class Step:
-    """A kernel's launch, or a fill of memory. ``patches``: (index of the parameter, buffer, offset in bytes)."""
+    """A kernel's launch, or a fill of memory."""
 
     fill: bool = False
     #: a cooperative launch: its programs wait for each other
-    together: bool = False
+    cooperative: bool = False
     function: int = 0
     grid: tuple[int, int, int] = (0, 0, 0)
     threads: int = 0
     shared: int = 0
     data: bytes = b""
     offsets: tuple[int, ...] = ()
-    patches: tuple[tuple[int, int, int], ...] = ()
+    patches: tuple[Patch, ...] = ()
     value: int = 0
     width: int = 0
     items: int = 0
 
-    @property
-    def given(self) -> tuple[Any, ...]:
-        """Return the step in the form of the C half."""
+    def as_tuple(self) -> tuple[Any, ...]:
+        """Return the step in the form of launcher.c (``take_step``)."""
         return (
-            self.fill, self.together, self.function, *self.grid, self.threads, self.shared, self.data, self.offsets,
+            self.fill, self.cooperative, self.function, *self.grid, self.threads, self.shared, self.data, self.offsets,
             self.patches, self.value, self.width, self.items,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The record of one call: new tensors (size, stride, dtype), steps, and results as (tensor, size, stride,
-    offset)."""
+    """The record of one call; ``container``: how it returns its results, see :class:`Container`."""
 
-    makes: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
+    makes: tuple[NewTensor, ...]
     steps: tuple[Step, ...]
     container: int
-    outs: tuple[tuple[int, Any, Any, Any], ...]
+    outs: tuple[Output, ...]
+
+
+class Container(IntEnum):
+    """What a call returns, by launcher.c's numbers."""
+
+    TENSOR = 0
+    TUPLE = 1
+    LIST = 2
+    NONE = 3
 
 
 @dataclass
@@ -115,14 +164,14 @@ class _Ops(TorchDispatchMode):
         super().__init__()
         self.watch = watch
 
-    def seen(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def record(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         space, _, name = func._schema.name.partition("::")
         if space == "aten" and name in _MAKE | _MAKE_FILLED:
             self.watch.made.append(result)
             if name in _MAKE_FILLED:
-                self.watch.events.append(_Fill(result, _value(name, args, kwargs)))
+                self.watch.events.append(_Fill(result, _fill_value(name, args, kwargs)))
         elif space == "aten" and name in _FILL:
             if isinstance(args[1] if len(args) > 1 else 0, torch.Tensor):
                 self.watch.refuse(f"it calls {func._schema.name} with a tensor")
@@ -134,10 +183,10 @@ class _Ops(TorchDispatchMode):
 
 
 # set after the class is made: torch wraps one in its body, and the wrap's first call loads torch's compiler (1.3 s)
-_Ops.__torch_dispatch__ = _Ops.seen  # type: ignore[method-assign, assignment]
+_Ops.__torch_dispatch__ = _Ops.record  # type: ignore[method-assign, assignment]
 
 
-def _value(name: str, args: Any, kwargs: Any) -> float:
+def _fill_value(name: str, args: Any, kwargs: Any) -> float:
     if "full" in name:
         place = 2 if name == "new_full" else 1
         return float(args[place] if len(args) > place else kwargs["fill_value"])
@@ -172,7 +221,7 @@ def _launches(watch: _Watch) -> Iterator[None]:
             return result
         return original(self, x, y, z, stream, function, *rest)
 
-    def noted(self: Any, *args: Any, **options: Any) -> Any:
+    def run_recorded(self: Any, *args: Any, **options: Any) -> Any:
         before = len(watch.events)
         kernel = run(self, *args, **options)
         if threading.get_ident() == watch.thread:
@@ -181,15 +230,23 @@ def _launches(watch: _Watch) -> Iterator[None]:
                     event.kernel = kernel
         return kernel
 
-    launcher.__call__, JITFunction.run = call, noted
+    launcher.__call__, JITFunction.run = call, run_recorded
     try:
         yield
     finally:
         launcher.__call__, JITFunction.run = original, run
 
 
-def watched(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Recording, tuple[Any, ...]]:
-    """Return the result of ``function(*args)``, its record, and the objects that its launches need.
+class Watched(NamedTuple):
+    """A call's result, its record, and the objects that its launches need."""
+
+    result: Any
+    recording: Recording
+    kernels: tuple[Any, ...]
+
+
+def watched(function: Callable[..., Any], args: Sequence[Any]) -> Watched:
+    """Call ``function(*args)`` and record it.
 
     Raises:
         Refused: the call cannot be replayed; it was executed, and the exception's ``result`` is its result.
@@ -205,39 +262,42 @@ def watched(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Rec
     except Refused as refused:
         refused.result = result  # type: ignore[attr-defined]
         raise
-    return result, recording, tuple(e.kernel for e in watch.events if isinstance(e, _Launch))
+    return Watched(result, recording, tuple(e.kernel for e in watch.events if isinstance(e, _Launch)))
 
 
 def _recorded(watch: _Watch, args: Sequence[Any], result: Any) -> Recording:
-    buffers = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-    temporaries = [(len(args) + i, t) for i, t in enumerate(watch.made)]
+    inputs = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+    # the new tensors first: an address in both is that of the new one
+    buffers: list[Buffer] = [*((len(args) + i, t) for i, t in enumerate(watch.made)), *inputs]
     steps = []
     for event in watch.events:
         if isinstance(event, _Launch):
             if 0 not in event.grid:
-                steps.append(_launch_step(event, buffers, temporaries))
+                steps.append(_launch_step(event, buffers))
         else:
-            steps.append(_fill_step(event, buffers, temporaries))
-    if not any(not s.fill for s in steps):
+            steps.append(_fill_step(event, buffers))
+    if all(step.fill for step in steps):
         raise Refused("no launch of a compiled Triton kernel was seen")
-    container, outs = _outs(result, watch.made)
-    makes = [(tuple(t.size()), tuple(t.stride()), t.dtype) for t in watch.made]
-    for i, (at, size, stride, offset) in enumerate(outs):
-        whole = watch.made[at]
-        out = listed(result)[i]
-        same = out.dtype == whole.dtype and offset == 0 and out.numel() == whole.numel() and out.is_contiguous()
-        if size is not None and same and whole.is_contiguous() and sum(o[0] == at for o in outs) == 1:
+    outs = [_output(tensor, watch.made) for tensor in listed(result)]
+    makes = [NewTensor(tuple(t.size()), tuple(t.stride()), t.dtype) for t in watch.made]
+    for i, tensor in enumerate(listed(result)):
+        out = outs[i]
+        if out.size is None or out.stride is None or sum(other.tensor == out.tensor for other in outs) != 1:
+            continue
+        whole = watch.made[out.tensor]
+        fills = out.offset == 0 and tensor.numel() == whole.numel() and tensor.is_contiguous()
+        if fills and whole.is_contiguous():
             # a result that is a new tensor in another shape is made in that shape
-            makes[at] = (size, stride, whole.dtype)
-            outs[i] = (at, None, None, None)
-    return Recording(tuple(makes), tuple(steps), container, tuple(outs))
+            makes[out.tensor] = NewTensor(out.size, out.stride, whole.dtype)
+            outs[i] = Output(out.tensor)
+    return Recording(tuple(makes), tuple(steps), _container(result), tuple(outs))
 
 
-def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], temporaries: list[tuple[int, Any]]) -> Step:
+def _launch_step(event: _Launch, buffers: list[Buffer]) -> Step:
     kernel = event.kernel
     try:
         meta, types = kernel.metadata, list(kernel.src.signature.values())
-        together = bool(getattr(meta, "launch_cooperative_grid", False))
+        cooperative = bool(getattr(meta, "launch_cooperative_grid", False))
         threads, shared = 32 * int(meta.num_warps), int(meta.shared)
     except AttributeError:
         raise Refused("a kernel is not one that Triton compiled") from None
@@ -245,27 +305,27 @@ def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], temporaries: lis
         raise Refused("a kernel is launched with clusters or ahead of its predecessor")
     if getattr(event.launcher, "profile_scratch_size", 0):
         raise Refused("a kernel is compiled to be profiled")
-    wants = int(getattr(event.launcher, "global_scratch_size", 0)) * math.prod(event.grid)
-    if bool(wants) != bool(event.scratch) or len(event.scratch) > 1:
+    scratch_bytes = int(getattr(event.launcher, "global_scratch_size", 0)) * math.prod(event.grid)
+    if bool(scratch_bytes) != bool(event.scratch) or len(event.scratch) > 1:
         raise Refused("a kernel's scratch memory is not what Triton's allocator makes by torch.empty")
     if len(event.args) != len(types):  # older ones are called without the constants
         types = [t for t in types if t != "constexpr"]
     data, offsets, patches = b"", [], []
     for kind, value in _flat(types, event.args):
-        piece, place = _parameter(kind, value, inputs, temporaries)
+        piece, place = _parameter(kind, value, buffers)
         data += bytes(-len(data) % len(piece))
         offsets.append(len(data))
         if place is not None:
-            patches.append((len(data), *place))
+            patches.append(Patch(len(data), *place))
         data += piece
     # two pointers that Triton itself adds, the first to scratch; a kernel without them reads no parameter there
     data += bytes(-len(data) % 8)
     offsets += [len(data), len(data) + 8]
-    patches += [(len(data), *_place(t.data_ptr(), inputs, temporaries)) for t in event.scratch]
+    patches += [Patch(len(data), *_place(t.data_ptr(), buffers)) for t in event.scratch]
     data += bytes(16)
     return Step(
-        together=together, function=int(event.function), grid=event.grid, threads=threads, shared=shared, data=data,
-        offsets=tuple(offsets), patches=tuple(patches),
+        cooperative=cooperative, function=int(event.function), grid=event.grid, threads=threads, shared=shared,
+        data=data, offsets=tuple(offsets), patches=tuple(patches),
     )  # fmt: skip
 
 
@@ -281,12 +341,11 @@ def _flat(types: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[str, An
             yield kind, value
 
 
-def _parameter(
-    kind: str, value: Any, inputs: list[tuple[int, Any]], temporaries: list[tuple[int, Any]]
-) -> tuple[bytes, tuple[int, int] | None]:
+def _parameter(kind: str, value: Any, buffers: list[Buffer]) -> tuple[bytes, Place | None]:
+    """Return a parameter's bytes, and the buffer that they are to point to."""
     if kind.startswith("*"):
         address = value.data_ptr() if hasattr(value, "data_ptr") else int(value or 0)
-        return bytes(8), _place(address, inputs, temporaries) if address else None
+        return bytes(8), _place(address, buffers) if address else None
     if kind == "bf16":
         return struct.pack("<H", struct.unpack("<I", struct.pack("<f", value))[0] >> 16), None
     if kind not in _FORMATS:
@@ -297,9 +356,9 @@ def _parameter(
         raise Refused(f"a kernel takes {value!r} as {kind} ({error})") from None
 
 
-def _place(address: int, inputs: list[tuple[int, Any]], temporaries: list[tuple[int, Any]]) -> tuple[int, int]:
+def _place(address: int, buffers: list[Buffer]) -> Place:
     """Return the buffer that contains an address, and the offset in bytes."""
-    places = [(i, address - t.data_ptr()) for i, t in (*temporaries, *inputs) if 0 <= address - t.data_ptr() < _span(t)]
+    places = [Place(i, address - t.data_ptr()) for i, t in buffers if 0 <= address - t.data_ptr() < _span(t)]
     if not places:
         raise Refused("a kernel reads memory that is neither an input nor made in the call")
     if len(places) > 1:
@@ -315,7 +374,7 @@ def _span(tensor: torch.Tensor) -> int:
     return (reach + 1) * tensor.element_size()
 
 
-def _fill_step(event: _Fill, inputs: list[tuple[int, Any]], temporaries: list[tuple[int, Any]]) -> Step:
+def _fill_step(event: _Fill, buffers: list[Buffer]) -> Step:
     tensor = event.tensor
     if not tensor.is_contiguous() or not tensor.numel():
         raise Refused("it fills a tensor that is not contiguous")
@@ -326,7 +385,7 @@ def _fill_step(event: _Fill, inputs: list[tuple[int, Any]], temporaries: list[tu
     if width > 4:
         raise Refused(f"it fills a tensor of {tensor.dtype}")
     value = int.from_bytes(element[:width], "little")
-    target = (0, *_place(tensor.data_ptr(), inputs, temporaries))
+    target = Patch(0, *_place(tensor.data_ptr(), buffers))
     return Step(fill=True, patches=(target,), value=value, width=width, items=items)
 
 
@@ -334,24 +393,24 @@ def listed(result: Any) -> list[Any]:
     return list(result) if isinstance(result, (tuple, list)) else [] if result is None else [result]
 
 
-def _outs(result: Any, tensors: list[torch.Tensor]) -> tuple[int, list[tuple[int, Any, Any, Any]]]:
-    """Return the result's container (0 a tensor, 1 a tuple, 2 a list, 3 None) and its tensors as parts of the new
-    ones."""
-    container = 3 if result is None else 1 if type(result) is tuple else 2 if type(result) is list else 0
-    outs: list[tuple[int, Any, Any, Any]] = []
-    for out in listed(result):
-        if type(out) is not torch.Tensor:
-            raise Refused(f"it returns a {type(out).__name__}")
-        at = next((i for i, t in enumerate(tensors) if t is out), None)
-        if at is not None:
-            outs.append((at, None, None, None))
-            continue
-        storage = out.untyped_storage().data_ptr()
-        at = next((i for i, t in enumerate(tensors) if t.untyped_storage().data_ptr() == storage), None)
-        if at is None or out.dtype != tensors[at].dtype:
-            raise Refused("its result is not a tensor that it makes")
-        outs.append((at, tuple(out.size()), tuple(out.stride()), out.storage_offset()))
-    return container, outs
+def _container(result: Any) -> Container:
+    if result is None:
+        return Container.NONE
+    return Container.TUPLE if type(result) is tuple else Container.LIST if type(result) is list else Container.TENSOR
+
+
+def _output(result: Any, made: list[torch.Tensor]) -> Output:
+    """Return a result as a new tensor, or as a view of one."""
+    if type(result) is not torch.Tensor:
+        raise Refused(f"it returns a {type(result).__name__}")
+    for i, tensor in enumerate(made):
+        if tensor is result:
+            return Output(i)
+    storage = result.untyped_storage().data_ptr()
+    at = next((i for i, t in enumerate(made) if t.untyped_storage().data_ptr() == storage), None)
+    if at is None or result.dtype != made[at].dtype:
+        raise Refused("its result is not a tensor that it makes")
+    return Output(at, tuple(result.size()), tuple(result.stride()), result.storage_offset())
 
 
 __all__ = ["Recording", "Refused", "Step", "Unavailable", "listed", "watched"]

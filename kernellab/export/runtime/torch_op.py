@@ -13,21 +13,22 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from .autograd import Differentiable
 from .guards import Parameter, Refusal, ShapeClass, value_of
 from .launcher import Launcher, Unavailable, quiet, said
-from .prebuilt import imported, load
+from .prebuilt import load
+from .reference import Reference, leaves
 from .training import Training, without_autocast, without_cast_cache
 
-#: calls that look different and whose class is remembered
-_MOST_LOOKS = 1024
+#: signatures of calls (what decides about a kernel except values) whose class is remembered
+_MOST_SIGNATURES = 1024
 _KINDS = {"int64": "SymInt", "float64": "float", "bool": "bool"}
 #: the kinds of a refusal, in the order in which guards are asked
-_NEARER = ("number", "device", "dtype", "shape", "dim", "strides", "alignment")
+_GUARD_ORDER = ("number", "device", "dtype", "shape", "dim", "strides", "alignment")
 _COUNT = itertools.count(2)
 #: the reference was measured to be faster for certain
 _FASTER = Refusal("faster", "")
@@ -37,6 +38,27 @@ _NEEDS = {
     "triton": "triton and a C compiler",
     "cuda_c": "apache-tvm-ffi or cuda-core, and NVIDIA's compiler",
 }
+
+
+class _Output(NamedTuple):
+    """A result's shape (of the task's: numbers, or expressions over Dims) and dtype."""
+
+    shape: tuple[Any, ...]
+    dtype: torch.dtype
+
+
+class _Start(NamedTuple):
+    """From the size ``least`` on, the kernel in ``folder`` was the fastest; "": the reference was."""
+
+    least: int
+    folder: str
+
+
+class _Choice(NamedTuple):
+    """The kernel is chosen by the size of a Dim."""
+
+    dim: str
+    starts: list[_Start]
 
 
 class Operator:
@@ -51,17 +73,17 @@ class Operator:
         facts = json.loads((folder / "operator.json").read_text(encoding="utf-8"))
         self.folder = folder
         self.name: str = facts["name"]
-        self.outputs: list[dict[str, Any]] = facts["outputs"]
+        self.outputs = [_Output(tuple(o["shape"]), getattr(torch, o["dtype"])) for o in facts["outputs"]]
         self.written: tuple[int, ...] = tuple(facts.get("written", ()))
         self.classes = sorted((ShapeClass.of(c) for c in facts["classes"]), key=lambda c: c.breadth)
-        #: a Dim, and from which of its sizes on which kernel was the fastest, "" where the reference was
-        self.choice: dict[str, Any] | None = facts.get("choice")
+        choice = facts.get("choice")
+        self.choice = _Choice(choice["dim"], [_Start(*start) for start in choice["starts"]]) if choice else None
         self.parameters: tuple[Parameter, ...] = self.classes[0].parameters
         self._defaults = tuple(p.default for p in self.parameters)
         self.numbers = [p.default for p in self.parameters if not p.is_tensor]
-        self.reference = _Reference(folder / "reference.py")
+        self.reference = Reference(folder / "reference.py")
         self.check_values = check_values
-        self._looks: dict[tuple[Any, ...], ShapeClass | Refusal] = {}
+        self._signatures: dict[tuple[Any, ...], ShapeClass | Refusal] = {}
         self._kernels: dict[str, Callable[..., Any]] = {}
         #: folders of kernels that cannot be built here
         self._unbuilt: set[str] = set()
@@ -106,7 +128,7 @@ class Operator:
             for ask in asks:
                 if ask():
                     return op(*args)
-            kernel = classes.get(tuple(map(_look, args)))
+            kernel = classes.get(tuple(map(_signature, args)))
             if kernel is not None and self.check_values != "always":
                 try:
                     return kernel(*args)
@@ -119,35 +141,35 @@ class Operator:
     def run(self, *args: Any) -> Any:
         """Below autograd: the kernel of the class that takes the call, or the reference."""
         args = self._complete(args)
-        look = tuple(_look(a) for a in args)
-        shape_class = self._looks.get(look)
+        signature = tuple(_signature(a) for a in args)
+        shape_class = self._signatures.get(signature)
         first = shape_class is None
         if shape_class is None:
             shape_class = self._class_of(args)
-            if len(self._looks) < _MOST_LOOKS:
-                self._looks[look] = shape_class
-        if isinstance(shape_class, ShapeClass) and shape_class.limits_values and self._looks_at_values(first):
+            if len(self._signatures) < _MOST_SIGNATURES:
+                self._signatures[signature] = shape_class
+        if isinstance(shape_class, ShapeClass) and shape_class.limits_values and self._checks_values(first):
             refusal = shape_class.refuses_values(args)
             if refusal:
-                self._looks.pop(look, None)
+                self._signatures.pop(signature, None)
                 shape_class = refusal
         if isinstance(shape_class, ShapeClass):
             shape_class = shape_class.refuses_shared(args) or shape_class
         if isinstance(shape_class, Refusal):
-            return self._by_reference(shape_class, args)
+            return self._refuse(shape_class, args)
         if not self._built(shape_class):
-            return self._by_the_reference(args)
+            return self._run_reference(args)
         try:
-            result = self._by_kernel(shape_class, args)
+            result = self._run_kernel(shape_class, args)
         except (TypeError, ValueError) as error:  # a kernel's own checks of its arguments are guards too
             refusal = Refusal(f"{shape_class.folder} refuses", str(error).rstrip("."))
-            self._looks[look] = refusal
-            return self._by_reference(refusal, args)
-        if first and shape_class.shared and look in self._looks:
-            self._straight_to[look] = self._kernel(shape_class)
+            self._signatures[signature] = refusal
+            return self._refuse(refusal, args)
+        if first and shape_class.shared and signature in self._signatures:
+            self._straight_to[signature] = self._kernel(shape_class)
         return result
 
-    def _by_kernel(self, shape_class: ShapeClass, args: tuple[Any, ...]) -> Any:
+    def _run_kernel(self, shape_class: ShapeClass, args: tuple[Any, ...]) -> Any:
         kernel = self._kernel(shape_class)
         by_values = shape_class.limits_values and self.check_values == "always"
         if self.launcher is None or not shape_class.repeatable or not shape_class.shared or by_values:
@@ -158,7 +180,7 @@ class Operator:
             said(f"{self.name}: its kernels are launched the ordinary way: {note}.", f"{id(self)} launch")
         return result
 
-    def _looks_at_values(self, first: bool) -> bool:
+    def _checks_values(self, first: bool) -> bool:
         return (self.check_values == "always" or (first and self.check_values == "first")) and not _capturing()
 
     def _class_of(self, args: Sequence[Any]) -> ShapeClass | Refusal:
@@ -172,23 +194,24 @@ class Operator:
                 return candidate
             takers.append(candidate)
         if takers and self.choice is not None:
-            size = takers[0].sizes(args)[self.choice["dim"]]
-            folder_at = next(folder for least, folder in reversed(self.choice["starts"]) if least <= size)
-            return next((t for t in takers if t.folder == folder_at), takers[0]) if folder_at else _FASTER
+            size = takers[0].sizes(args)[self.choice.dim]
+            fastest = next(start.folder for start in reversed(self.choice.starts) if start.least <= size)
+            return next((t for t in takers if t.folder == fastest), takers[0]) if fastest else _FASTER
         # of the class that came nearest to taking it
-        return max(refusals, key=lambda refusal: _NEARER.index(refusal.key.rpartition(" ")[2]))
+        return max(refusals, key=lambda refusal: _GUARD_ORDER.index(refusal.key.rpartition(" ")[2]))
 
-    def _by_reference(self, refusal: Refusal, args: Sequence[Any]) -> Any:
+    def _refuse(self, refusal: Refusal, args: Sequence[Any]) -> Any:
+        """Run the reference instead of a kernel, and say why."""
         if refusal is not _FASTER:
             said(
                 f"{self.name}: {refusal.reason}, which its kernel was not verified for; the reference runs instead.",
                 f"{id(self)} {refusal.key}",
             )
-        return self._by_the_reference(args)
+        return self._run_reference(args)
 
-    def _by_the_reference(self, args: Sequence[Any]) -> Any:
+    def _run_reference(self, args: Sequence[Any]) -> Any:
         with without_cast_cache():
-            return self._packed(self._own(self.reference(*args), args))
+            return self._packed(self._separate(self.reference(*args), args))
 
     def _built(self, shape_class: ShapeClass) -> bool:
         """Is there a kernel of this class? One that cannot be built here is tried once, and said once."""
@@ -228,19 +251,19 @@ class Operator:
 
         def kernel(*args: Any) -> Any:
             with without_autocast():
-                return self._packed([t if t.is_contiguous() else t.contiguous() for t in _leaves(function(*args))])
+                return self._packed([t if t.is_contiguous() else t.contiguous() for t in leaves(function(*args))])
 
         return kernel
 
-    def _own(self, results: Sequence[torch.Tensor], args: Sequence[Any]) -> list[torch.Tensor]:
+    def _separate(self, results: Sequence[torch.Tensor], args: Sequence[Any]) -> list[torch.Tensor]:
         """Contiguous results that share no memory with an argument, as an operator of torch must give."""
         argument_storages = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor) and a.numel()}
-        own = []
+        separate = []
         for result in results:
             plain = result.detach().contiguous()
-            shared = plain.untyped_storage().data_ptr() in argument_storages
-            own.append(plain.clone() if shared else plain)
-        return own
+            is_shared = plain.untyped_storage().data_ptr() in argument_storages
+            separate.append(plain.clone() if is_shared else plain)
+        return separate
 
     def _packed(self, results: Sequence[torch.Tensor]) -> Any:
         if not self.outputs:
@@ -292,7 +315,7 @@ class Operator:
                 refusal = Refusal("gradient", "a gradient is wanted of arguments that it writes into")
                 said(f"{self.name}: {refusal.reason}; the reference runs instead.", f"{id(self)} {refusal.key}")
                 return self._packed(self.reference(*args))
-            results = _Differentiable.apply(self, *args)
+            results = Differentiable.apply(self, *args)
             return results
         with torch._C._AutoDispatchBelowAutograd():
             return self.op(*args)
@@ -302,11 +325,11 @@ class Operator:
         args = self._complete(args)
         device = next(a.device for a in args if isinstance(a, torch.Tensor))
         try:
-            shapes: list[tuple[Any, Any]] = [(o.shape, o.dtype) for o in self.reference(*args)]
+            outputs = [_Output(tuple(o.shape), o.dtype) for o in self.reference(*args)]
         except Exception:  # whatever a reference raises that reads values
             sizes = self.classes[-1].sizes(args)
-            shapes = [([value_of(e, sizes) for e in o["shape"]], getattr(torch, o["dtype"])) for o in self.outputs]
-        return self._packed([torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes])
+            outputs = [_Output(tuple(value_of(e, sizes) for e in o.shape), o.dtype) for o in self.outputs]
+        return self._packed([torch.empty(o.shape, dtype=o.dtype, device=device) for o in outputs])
 
     def gradients(
         self, grads: list[torch.Tensor | None], tensors: list[torch.Tensor], numbers: list[Any], needs_grad: list[bool]
@@ -348,71 +371,6 @@ class Operator:
         return [next(left) if p.is_tensor else kinds[p.dtype](next(right)) for p in self.parameters]
 
 
-class _Differentiable(torch.autograd.Function):
-    """The kernel forwards; backwards the gradients' kernel, or the reference's gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, operator: Operator, *args: Any) -> Any:
-        ctx.operator = operator
-        tensors = [a for a in args if isinstance(a, torch.Tensor)]
-        ctx.numbers = [a for a in args if not isinstance(a, torch.Tensor)]
-        ctx.wanted = [t.requires_grad for t in tensors]
-        device = tensors[0].device.type
-        ctx.autocast = device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
-        # its kernels have the task's numbers built in
-        ctx.training = operator.training if ctx.numbers == operator.numbers else None
-        with torch._C._AutoDispatchBelowAutograd():
-            if ctx.training is not None:
-                ctx.training.look(operator.check_values)
-                results, kept = ctx.training.run(len(operator.outputs), tensors)
-                ctx.save_for_backward(*tensors, *kept)
-                return results
-            ctx.save_for_backward(*tensors)
-            return operator.op(*args)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        device, dtype, enabled = ctx.autocast
-        if torch.is_autocast_enabled(device) == enabled:
-            return _Differentiable._back(ctx, grads)
-        # a reference that runs again gives what it gave
-        with torch.autocast(device, dtype, enabled):
-            return _Differentiable._back(ctx, grads)
-
-    @staticmethod
-    def _back(ctx: Any, grads: Sequence[Any]) -> Any:
-        operator, count = ctx.operator, len(ctx.wanted)
-        tensors, kept = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        if torch.is_grad_enabled():
-            return (None, *operator.differentiable_gradients(grads, tensors, ctx.numbers, ctx.wanted))
-        if ctx.training is not None:
-            made = iter(ctx.training.gradients(grads, tensors, kept))
-            return (None, *(next(made) if p.is_tensor else None for p in operator.parameters))
-        gradients = iter(operator._backward(list(grads), list(tensors), ctx.numbers, ctx.wanted))
-        needs_grad = iter(ctx.wanted)
-        return (None, *(next(gradients) if p.is_tensor and next(needs_grad) else None for p in operator.parameters))
-
-
-# -- pieces ------------------------------------------------------------------------------------------------------------
-
-
-class _Reference:
-    """``call(*args)`` of the reference's file, loaded when it is first needed; its results as tensors."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._module: ModuleType | None = None
-
-    def __call__(self, *args: Any) -> list[torch.Tensor]:
-        if self._module is None:
-            with _real():
-                self._module = imported(self.path, f"_{self.path.parent.name}_reference_{id(self)}")
-                self._module.prepare()
-        device = next((a.device for a in args if isinstance(a, torch.Tensor)), torch.device("cpu"))
-        results = _leaves(self._module.call(*args))
-        return [r.to(device) if r.device != device else r for r in results]
-
-
 def _forward_mode() -> bool:
     """Are tangents carried along?"""
     return torch.autograd.forward_ad._current_level >= 0
@@ -423,25 +381,7 @@ def _transformed() -> bool:
     return _forward_mode() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def _real() -> Any:
-    """Outside any fake mode, in which a Model's weights would have no contents."""
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
-    return unset_fake_temporarily()
-
-
-def _leaves(result: Any) -> list[torch.Tensor]:
-    """Every output as a tensor, in order."""
-    if isinstance(result, dict):
-        result = tuple(result.values())
-    if isinstance(result, (tuple, list)):
-        return [leaf for item in result for leaf in _leaves(item)]
-    if result is None:
-        return []
-    return [result if isinstance(result, torch.Tensor) else torch.as_tensor(result)]
-
-
-def _look(value: Any) -> Any:
+def _signature(value: Any) -> Any:
     """What decides whether a kernel takes an argument, but for its values."""
     if not isinstance(value, torch.Tensor):
         return value
