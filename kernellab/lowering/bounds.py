@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kernellab.errors import LoweringError
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import INDEX_BITS, IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Loop
 
-#: the least and the greatest value; None where unknown
-Interval = tuple[int | None, int | None]
+
+class Interval(NamedTuple):
+    """The least and the greatest value; None where unknown."""
+
+    low: int | None = None
+    high: int | None = None
+
+
+UNKNOWN = Interval()
 
 
 @dataclass
@@ -84,27 +92,26 @@ class Bounds:
         """Return the least and the greatest value over all iterations and sizes."""
         value = self.const(expr)
         if value is not None:
-            return value, value
+            return Interval(value, value)
         if expr.kind is IntKind.LOOP and expr.name in self.loops:
             return self._of_loop(self.loops[expr.name])
         if expr.kind is not IntKind.OP:
-            return (0, None) if expr.kind is IntKind.SYMBOL else (None, None)
+            return Interval(0) if expr.kind is IntKind.SYMBOL else UNKNOWN
         return combined(expr.op, [self.interval(a) for a in expr.args])
 
     def _of_loop(self, loop: Loop) -> Interval:
         first, last, step = self.const(loop.start), self.const(loop.stop), self.const(loop.step)
         if step is not None and step <= 0:
-            return None, None
+            return UNKNOWN
         if first is not None and last is not None and step is not None:
             trips = max(0, -(-(last - first) // step))
-            return first, first + max(0, trips - 1) * step
-        low, _ = self.interval(loop.start)
-        _, high = self.interval(loop.stop)
-        return low, None if high is None else high - 1
+            return Interval(first, first + max(0, trips - 1) * step)
+        high = self.interval(loop.stop).high
+        return Interval(self.low(loop.start), None if high is None else high - 1)
 
     def low(self, expr: IntExpr) -> int | None:
         """Return a lower bound of ``expr``; None where there is none."""
-        return self.interval(expr)[0]
+        return self.interval(expr).low
 
     def nonnegative(self, expr: IntExpr) -> bool:
         """Is ``expr`` never negative?"""
@@ -113,8 +120,7 @@ class Bounds:
 
     def below(self, expr: IntExpr, size: IntExpr) -> bool:
         """Is ``expr < size`` always?"""
-        _, high = self.interval(expr)
-        least = self.low(size)
+        high, least = self.interval(expr).high, self.low(size)
         if high is not None and least is not None and high < least:
             return True
         loop = self.loops.get(expr.name) if expr.kind is IntKind.LOOP else None
@@ -151,15 +157,14 @@ class Bounds:
             return None if loop is None else self._last(loop)
         highs = [self.high(a) for a in expr.args]
         if expr.op == "-" and len(expr.args) == 2:
-            low = self.low(expr.args[1]) if expr.args[1].loop_vars() else None
-            below = expr.args[1] if not expr.args[1].loop_vars() else None if low is None else num(low)
-            return None if highs[0] is None or below is None else int_op("-", highs[0], below)
+            least = self._least(expr.args[1])
+            return None if highs[0] is None or least is None else int_op("-", highs[0], least)
         if expr.op == "min":
-            some = [h for h in highs if h is not None]
-            return int_op("min", *some) if len(some) == 2 else some[0] if some else None
+            known = [high for high in highs if high is not None]
+            return int_op("min", *known) if len(known) == 2 else known[0] if known else None
         if any(h is None for h in highs):
             return None
-        a, b = (h or num(0) for h in highs) if len(highs) == 2 else (num(0), num(0))
+        a, b = (high or num(0) for high in highs) if len(highs) == 2 else (num(0), num(0))
         if expr.op in ("+", "max"):
             return int_op(expr.op, a, b)
         if expr.op == "*" and all(self.nonnegative(x) for x in expr.args):
@@ -170,9 +175,17 @@ class Bounds:
             return int_op("-", b, num(1))
         return None
 
+    def _least(self, expr: IntExpr) -> IntExpr | None:
+        """Return a lower bound of ``expr`` without loop variables, or None."""
+        if not expr.loop_vars():
+            return expr
+        low = self.low(expr)
+        return None if low is None else num(low)
+
     def _last(self, loop: Loop) -> IntExpr | None:
-        free = not (loop.start.loop_vars() | loop.stop.loop_vars() | loop.step.loop_vars())
-        if free:
+        """Return an upper bound of the loop's variable, or None."""
+        is_free = not (loop.start.loop_vars() | loop.stop.loop_vars() | loop.step.loop_vars())
+        if is_free:
             trips = int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step)
             return int_op("+", loop.start, int_op("*", int_op("-", trips, num(1)), loop.step))
         stop = self.high(loop.stop)
@@ -196,78 +209,88 @@ class Bounds:
 
 def combined(op: str, parts: list[Interval]) -> Interval:
     """Return the interval of ``op`` over arguments in the intervals ``parts``."""
-    (al, ah), (bl, bh) = parts[0], parts[1] if len(parts) > 1 else (None, None)
+    a, b = parts[0], parts[1] if len(parts) > 1 else UNKNOWN
     if op == "~":
-        return (None if ah is None else ~ah), (None if al is None else ~al)
+        return Interval(None if a.high is None else ~a.high, None if a.low is None else ~a.low)
     if len(parts) == 1:
-        return (None if ah is None else -ah, None if al is None else -al) if op == "-" else (0, 1)
+        return _negated(a) if op == "-" else _BOOLEAN
     if op == "+":
-        return _add(al, bl), _add(ah, bh)
+        return _sum(a, b)
     if op == "-":
-        return _add(al, None if bh is None else -bh), _add(ah, None if bl is None else -bl)
+        return _sum(a, _negated(b))
     if op == "*":
-        if al is None or bl is None or al < 0 or bl < 0:
-            return _corners(al, ah, bl, bh)
-        return al * bl, None if ah is None or bh is None else ah * bh
+        return _product(a, b)
     if op in ("//", "cdiv", "%"):
-        if bl is None or bl < 0 or bh == 0:
-            return None, None
+        if b.low is None or b.low < 0 or b.high == 0:
+            return UNKNOWN
         if op == "%":
-            return 0, None if bh is None else bh - 1
-        return _quotient(al, ah, max(bl, 1), bh, up=op == "cdiv")
+            return Interval(0, None if b.high is None else b.high - 1)
+        return _quotient(a, Interval(max(b.low, 1), b.high), up=op == "cdiv")
     if op in ("min", "max"):
         return _extreme(op, parts)
-    return _of_bits(op, parts) if op in ("&", "|", "^", "<<", ">>") else (0, 1)
+    return _of_bits(op, a, b) if op in ("&", "|", "^", "<<", ">>") else _BOOLEAN
 
 
-def _of_bits(op: str, parts: list[Interval]) -> Interval:
-    """Return the interval of a bit operation, if nothing is negative."""
-    (al, ah), (bl, bh) = parts
-    if op == "&":
-        # no more bits than either operand that is not negative
-        tops = [high for low, high in parts if low is not None and low >= 0]
-        return (0, min((t for t in tops if t is not None), default=None)) if tops else (None, None)
-    if al is None or bl is None or al < 0 or bl < 0:
-        return None, None
-    if op == ">>":
-        return (0 if bh is None else al >> bh), (None if ah is None else ah >> bl)
-    if ah is None or bh is None or (op == "<<" and bh >= INDEX_BITS - ah.bit_length()):
-        return (None if op == "<<" else 0), None
-    return (al << bl, ah << bh) if op == "<<" else (0, (1 << max(ah.bit_length(), bh.bit_length())) - 1)
+#: of a comparison, or a logical operation
+_BOOLEAN = Interval(0, 1)
 
 
-def _quotient(al: int | None, ah: int | None, bl: int, bh: int | None, *, up: bool) -> Interval:
+def _negated(a: Interval) -> Interval:
+    return Interval(None if a.high is None else -a.high, None if a.low is None else -a.low)
+
+
+def _sum(a: Interval, b: Interval) -> Interval:
+    low = None if a.low is None or b.low is None else a.low + b.low
+    return Interval(low, None if a.high is None or b.high is None else a.high + b.high)
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    if a.low is not None and b.low is not None and a.low >= 0 and b.low >= 0:
+        return Interval(a.low * b.low, None if a.high is None or b.high is None else a.high * b.high)
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return UNKNOWN
+    products = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return Interval(min(products), max(products))
+
+
+def _quotient(a: Interval, b: Interval, *, up: bool) -> Interval:
     """Return the interval of ``a // b``, or of ``ceil(a, b)`` with ``up``, for ``b`` of at least 1: a larger ``b``
     gives a quotient nearer to 0."""
 
-    def divided(a: int, b: int | None) -> int:
-        if b is None:
+    def divided(number: int, divisor: int | None) -> int:
+        if divisor is None:
             # towards 0, down to what rounding allows
-            return (1 if up else 0) if a > 0 else (0 if up else -1) if a < 0 else 0
-        return -(-a // b) if up else a // b
+            return (1 if up else 0) if number > 0 else (0 if up else -1) if number < 0 else 0
+        return -(-number // divisor) if up else number // divisor
 
-    low = None if al is None else divided(al, bh if al >= 0 else bl)
-    high = None if ah is None else divided(ah, bl if ah >= 0 else bh)
-    return low, high
-
-
-def _add(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
-
-
-def _corners(al: int | None, ah: int | None, bl: int | None, bh: int | None) -> Interval:
-    if al is None or ah is None or bl is None or bh is None:
-        return None, None
-    products = [x * y for x in (al, ah) for y in (bl, bh)]
-    return min(products), max(products)
+    low = None if a.low is None else divided(a.low, b.high if a.low >= 0 else b.low)
+    return Interval(low, None if a.high is None else divided(a.high, b.low if a.high >= 0 else b.high))
 
 
 def _extreme(op: str, parts: list[Interval]) -> Interval:
-    lows, highs = [low for low, _ in parts], [high for _, high in parts]
-    known_lows, known_highs = [x for x in lows if x is not None], [x for x in highs if x is not None]
+    """Return the interval of a minimum or maximum: one known end of an argument bounds the result on one side."""
+    lows = [part.low for part in parts if part.low is not None]
+    highs = [part.high for part in parts if part.high is not None]
     if op == "min":
-        return (min(known_lows) if len(known_lows) == len(lows) else None, min(known_highs, default=None))
-    return max(known_lows, default=None), (max(known_highs) if len(known_highs) == len(highs) else None)
+        return Interval(min(lows) if len(lows) == len(parts) else None, min(highs, default=None))
+    return Interval(max(lows, default=None), max(highs) if len(highs) == len(parts) else None)
 
 
-__all__ = ["Bounds", "Interval", "combined"]
+def _of_bits(op: str, a: Interval, b: Interval) -> Interval:
+    """Return the interval of a bit operation, if nothing is negative."""
+    if op == "&":
+        # no more bits than either operand that is not negative
+        tops = [part.high for part in (a, b) if part.low is not None and part.low >= 0]
+        return Interval(0, min((top for top in tops if top is not None), default=None)) if tops else UNKNOWN
+    if a.low is None or b.low is None or a.low < 0 or b.low < 0:
+        return UNKNOWN
+    if op == ">>":
+        return Interval(0 if b.high is None else a.low >> b.high, None if a.high is None else a.high >> b.low)
+    if a.high is None or b.high is None or (op == "<<" and b.high >= INDEX_BITS - a.high.bit_length()):
+        return Interval(None if op == "<<" else 0)
+    if op == "<<":
+        return Interval(a.low << b.low, a.high << b.high)
+    return Interval(0, (1 << max(a.high.bit_length(), b.high.bit_length())) - 1)
+
+
+__all__ = ["UNKNOWN", "Bounds", "Interval", "combined"]

@@ -14,14 +14,13 @@ from dataclasses import replace
 from math import inf, isfinite
 from typing import Any
 
-from kernellab.lowering.bounds import Bounds, Interval, combined
-from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.lowering.bounds import Interval
+from kernellab.lowering.spans import ARITHMETIC, MOVES, Sizes, Spans, single, union, within
 from kernellab.sketch.program.program import (
     Alloc,
     Apply,
     Assign,
     Const,
-    Constexpr,
     DType,
     If,
     Index,
@@ -43,35 +42,7 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import gathers, statements, written_tiles
 
-#: operations that give the same value in any number of bits that holds their operands and their result
-_ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "neg": "-", "min": "min", "max": "max", "floordiv": "//", "mod": "%"}
-_MOVES = frozenset(("newaxis", "broadcast", "reshape", "transpose", "full"))
 _COMPARED = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
-_RANGES = {
-    DType.BOOL: (0, 1), DType.U8: (0, 255), DType.I8: (-128, 127), DType.I16: (-(2**15), 2**15 - 1),
-    DType.I32: (-(2**31), 2**31 - 1),
-}  # fmt: skip
-
-
-class _Sizes(Bounds):
-    """Bounds over every value that a tunable may take, so that one program serves all of them."""
-
-    def __init__(self, program: Program, values: Mapping[str, int]) -> None:
-        super().__init__({name: value for name, value in values.items() if name in program.symbols})
-        self._choices = {
-            c.name: [int(v) for v in _values(c, values) if v is not None and float(v).is_integer()]
-            for c in program.constexprs
-        }
-
-    def interval(self, expr: IntExpr) -> Interval:
-        if expr.kind is not IntKind.OP and self._choices.get(expr.name):
-            return min(self._choices[expr.name]), max(self._choices[expr.name])
-        return super().interval(expr)
-
-
-def _values(constexpr: Constexpr, values: Mapping[str, int]) -> tuple[float | None, ...]:
-    """Return what a tunable may be: its choices, the program's value, and the one that ``values`` names."""
-    return *constexpr.choices, constexpr.value, values.get(constexpr.name)
 
 
 class _Latest(threading.local):
@@ -101,16 +72,14 @@ def narrowed(program: Program, values: Mapping[str, int]) -> Program:
 class _Narrowing:
     def __init__(self, program: Program, values: Mapping[str, int]) -> None:
         self._program = program
-        self._sizes = _Sizes(program, values)
+        self._spans = Spans(Sizes(program, values))
+        #: tensors whose dtype is open, the dtypes that are chosen, and the spans of what was stored in each
         self._open = self._open_tensors()
-        #: what the elements of such a tensor are between, and its dtype
-        self._spans: dict[str, Interval] = {}
         self._dtypes: dict[str, DType] = {}
         self._stored: dict[str, list[Interval]] = {}
+        #: of each tile of the kernel by uid: the number of its writers, and the tile of 32 bits that replaces it
         self._writers: Counter[str] = Counter()
-        self._known: dict[str, tuple[Interval, Tile]] = {}
-        #: spans of the values of the statement at hand, by id
-        self._found: dict[int, Interval] = {}
+        self._tiles: dict[str, Tile] = {}
 
     def program(self) -> Program:
         kernels = []
@@ -132,7 +101,7 @@ class _Narrowing:
             users = [n for n, k in enumerate(kernels) if name in k.reads | k.writes]
             storing = [n for n in users if name in kernels[n].writes]
             first = len(storing) == 1 and storing[0] == users[0] and name not in kernels[users[0]].reads
-            plain = all(_plainly(kernels[n], name) for n in users)
+            plain = all(_uses_plainly(kernels[n], name) for n in users)
             if not first or not plain:
                 wide.discard(name)
         return wide
@@ -143,10 +112,10 @@ class _Narrowing:
         spans = self._stored.get(name, [])
         if not spans or not all(map(isfinite, pads)):
             return
-        whole = _union([*spans, *((int(pad), int(pad)) for pad in pads)])
+        whole = union([*spans, *map(single, pads)])
         for dtype in (DType.I16, DType.I32):
-            if _within(whole, dtype):
-                self._spans[name], self._dtypes[name] = whole, dtype
+            if within(whole, dtype):
+                self._spans.tensors[name], self._dtypes[name] = whole, dtype
                 return
 
     # -- statements ----------------------------------------------------------------------------------------------------
@@ -155,7 +124,7 @@ class _Narrowing:
         self._writers = Counter(
             t.uid for s in statements(kernel.body) for t in ((s.tile,) if isinstance(s, Alloc) else written_tiles(s))
         )
-        self._known = {}
+        self._tiles, self._spans.tiles = {}, {}
         body = self._body(kernel.body)
         return kernel if body == kernel.body else replace(kernel, body=body)
 
@@ -163,16 +132,16 @@ class _Narrowing:
         return tuple(self._statement(s) for s in body)
 
     def _statement(self, stmt: Any) -> Statement:
-        self._found.clear()
+        self._spans.begin_statement()
         match stmt:
             case Loop():
-                outer = self._sizes.loops.get(stmt.var)
-                self._sizes.loops[stmt.var] = stmt
+                outer = self._spans.sizes.loops.get(stmt.var)
+                self._spans.sizes.loops[stmt.var] = stmt
                 body = self._body(stmt.body)
                 if outer is None:
-                    del self._sizes.loops[stmt.var]
+                    del self._spans.sizes.loops[stmt.var]
                 else:
-                    self._sizes.loops[stmt.var] = outer
+                    self._spans.sizes.loops[stmt.var] = outer
                 return replace(stmt, body=body)
             case If():
                 return replace(stmt, then=self._body(stmt.then), orelse=self._body(stmt.orelse))
@@ -181,153 +150,108 @@ class _Narrowing:
             case Load():
                 return self._load(stmt)
             case Store():
-                return replace(stmt, value=self._put(stmt.region.tensor, stmt.value))
+                return replace(stmt, value=self._stored_value(stmt.region.tensor, stmt.value))
             case Scatter():
-                index = tuple(self._shortest(v) for v in stmt.index)
-                value = self._same(stmt.value) if stmt.add else self._put(stmt.tensor, stmt.value)
+                index = tuple(self._narrowest(v) for v in stmt.index)
+                value = self._in_own_dtype(stmt.value) if stmt.add else self._stored_value(stmt.tensor, stmt.value)
                 return replace(stmt, index=index, value=value)
         changed: dict[str, Any] = {}
         for name in ("value", "a", "b"):
             if hasattr(stmt, name):
-                changed[name] = self._same(getattr(stmt, name))
+                changed[name] = self._in_own_dtype(getattr(stmt, name))
         if hasattr(stmt, "args"):
-            changed["args"] = tuple(map(self._same, stmt.args))
+            changed["args"] = tuple(map(self._in_own_dtype, stmt.args))
         result: Statement = replace(stmt, **changed) if changed else stmt
         return result
 
     def _assign(self, stmt: Assign) -> Statement:
-        span = self._span(stmt.value)
+        span = self._spans.of(stmt.value)
         once = stmt.declares and self._writers[stmt.tile.uid] == 1
-        if not once or stmt.tile.dtype is not DType.I64 or not _within(span, DType.I32):
-            return replace(stmt, value=self._same(stmt.value))
+        if not once or stmt.tile.dtype is not DType.I64 or not within(span, DType.I32):
+            return replace(stmt, value=self._in_own_dtype(stmt.value))
         tile = replace(stmt.tile, dtype=DType.I32)
-        value = self._short(stmt.value)
-        self._known[tile.uid] = span, tile
+        value = self._in_32_bits(stmt.value)
+        self._tiles[tile.uid], self._spans.tiles[tile.uid] = tile, span
         return replace(stmt, tile=tile, value=value)
 
     def _load(self, stmt: Load) -> Statement:
-        span = self._spans.get(stmt.region.tensor.name)
+        span = self._spans.tensors.get(stmt.region.tensor.name)
         once = stmt.declares and self._writers[stmt.tile.uid] == 1
         if span is None or not once or stmt.tile.dtype is not DType.I64:
             return stmt
         tile = replace(stmt.tile, dtype=DType.I32)
-        self._known[tile.uid] = _union([span, (int(stmt.pad), int(stmt.pad))]), tile
+        self._tiles[tile.uid], self._spans.tiles[tile.uid] = tile, union([span, single(stmt.pad)])
         return replace(stmt, tile=tile)
 
-    def _put(self, tensor: Tensor, value: Value) -> Value:
+    def _stored_value(self, tensor: Tensor, value: Value) -> Value:
         """Return a value that is stored, which the store casts to the tensor's dtype."""
         if tensor.name in self._open:
-            self._stored.setdefault(tensor.name, []).append(self._span(value))
-        return self._shortest(value) if tensor.dtype is DType.I64 else self._same(value)
+            self._stored.setdefault(tensor.name, []).append(self._spans.of(value))
+        return self._narrowest(value) if tensor.dtype is DType.I64 else self._in_own_dtype(value)
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def _span(self, value: Value) -> Interval:
-        """Return what the elements of an integer value are between; None where unknown."""
-        if value.type.dtype.is_float:
-            return None, None
-        match value:
-            case Const():
-                return int(value.value), int(value.value)
-            case Index():
-                return self._sizes.interval(value.expr)
-            case Read():
-                known = self._known.get(value.tile.uid)
-                return known[0] if known else _RANGES.get(value.type.dtype, (None, None))
-            case Apply():
-                if id(value) not in self._found:
-                    self._found[id(value)] = self._span_of(value)
-                return self._found[id(value)]
-        return None, None
-
-    def _span_of(self, value: Apply) -> Interval:
-        if value.op == "arange":
-            start, extent = value.attr("start"), self._sizes.interval(value.type.shape[0])
-            low, high = self._sizes.interval(start) if isinstance(start, IntExpr) else (0, 0)
-            # lanes that fill a tile up to a power of two count on
-            return low, None if high is None or extent[1] is None else high + 2 * extent[1]
-        if value.op in _ARITHMETIC:
-            spans = [self._span(a) for a in value.args]
-            low = spans[-1][0]
-            if value.op in ("floordiv", "mod") and (low is None or low < 1):
-                return None, None
-            return combined(_ARITHMETIC[value.op], spans)
-        if value.op == "where":
-            return _union([self._span(a) for a in value.args[1:]])
-        if value.op in _MOVES:
-            return self._span(value.args[0])
-        if value.op == "cast" and not value.args[0].type.dtype.is_float:
-            span = self._span(value.args[0])
-            whole = _RANGES.get(value.type.dtype)
-            return span if whole is None or _within(span, value.type.dtype) else whole
-        if value.op == "gather":
-            tensor, pad = value.attr("tensor"), value.attr("pad")
-            stored = self._spans.get(tensor.name) if isinstance(tensor, Tensor) else None
-            if stored is not None and isinstance(pad, float):
-                return _union([stored, (int(pad), int(pad))])
-        return _RANGES.get(value.type.dtype, (None, None))
-
-    def _shortest(self, value: Value) -> Value:
+    def _narrowest(self, value: Value) -> Value:
         """Return an integer value in 32 bits if they hold it, else as it is."""
-        fits = value.type.dtype is DType.I64 and _within(self._span(value), DType.I32)
-        return self._short(value) if fits else self._same(value)
+        fits = value.type.dtype is DType.I64 and within(self._spans.of(value), DType.I32)
+        return self._in_32_bits(value) if fits else self._in_own_dtype(value)
 
-    def _short(self, value: Value) -> Value:
+    def _in_32_bits(self, value: Value) -> Value:
         """Return a value of 64 bits, which 32 hold, in 32."""
         kind = replace(value.type, dtype=DType.I32)
         match value:
             case Const() | Index():
                 return replace(value, type=kind)
             case Read():
-                known = self._known.get(value.tile.uid)
-                return Read(kind, known[1]) if known else Apply(kind, "cast", (value,))
+                tile = self._tiles.get(value.tile.uid)
+                return Read(kind, tile) if tile is not None else Apply(kind, "cast", (value,))
             case Apply():
                 if value.op == "arange":
                     return replace(value, type=kind)
                 wide = [a for a in value.args if a.type.dtype is DType.I64]
-                held = all(_within(self._span(a), DType.I32) for a in wide)
-                if held and (value.op in _ARITHMETIC or value.op in _MOVES or value.op == "where"):
-                    args = tuple(self._short(a) if a in wide else self._same(a) for a in value.args)
+                held = all(within(self._spans.of(a), DType.I32) for a in wide)
+                if held and (value.op in ARITHMETIC or value.op in MOVES or value.op == "where"):
+                    args = tuple(self._in_32_bits(a) if a in wide else self._in_own_dtype(a) for a in value.args)
                     return replace(value, type=kind, args=args)
                 if value.op == "cast" and not value.args[0].type.dtype.is_float:
                     (source,) = value.args
-                    inner = self._short(source) if wide and held else self._same(source)
+                    inner = self._in_32_bits(source) if wide and held else self._in_own_dtype(source)
                     return inner if inner.type.dtype is DType.I32 else Apply(kind, "cast", (inner,))
-                if value.op == "gather" and (taken := self._gathered(value)) is not None:
-                    return taken if taken.type.dtype is DType.I32 else Apply(kind, "cast", (taken,))
-        return Apply(kind, "cast", (self._rest(value),))
+                if value.op == "gather" and (gathered := self._gathered(value)) is not None:
+                    return gathered if gathered.type.dtype is DType.I32 else Apply(kind, "cast", (gathered,))
+        return Apply(kind, "cast", (self._by_same_operation(value),))
 
-    def _same(self, value: Value) -> Value:
+    def _in_own_dtype(self, value: Value) -> Value:
         """Return ``value`` in its own dtype, with what is inside it in 32 bits where they hold it."""
         if isinstance(value, Read):
-            known = self._known.get(value.tile.uid)
-            if known is None or value.type.dtype is DType.I32:
+            tile = self._tiles.get(value.tile.uid)
+            if tile is None or value.type.dtype is DType.I32:
                 return value
-            return Apply(value.type, "cast", (Read(replace(value.type, dtype=DType.I32), known[1]),))
+            return Apply(value.type, "cast", (Read(replace(value.type, dtype=DType.I32), tile),))
         if not isinstance(value, Apply):
             return value
-        computed = value.op in _ARITHMETIC or value.op in _MOVES or value.op in ("where", "arange", "cast")
-        if value.type.dtype is DType.I64 and computed and _within(self._span(value), DType.I32):
-            return Apply(value.type, "cast", (self._short(value),))
-        return self._rest(value)
+        computed = value.op in ARITHMETIC or value.op in MOVES or value.op in ("where", "arange", "cast")
+        if value.type.dtype is DType.I64 and computed and within(self._spans.of(value), DType.I32):
+            return Apply(value.type, "cast", (self._in_32_bits(value),))
+        return self._by_same_operation(value)
 
-    def _rest(self, value: Value) -> Value:
+    def _by_same_operation(self, value: Value) -> Value:
         """Return ``value`` in its own dtype and by its own operation."""
         if not isinstance(value, Apply):
             return value
         if value.op == "gather":
-            taken = self._gathered(value)
-            if taken is not None:
-                return Apply(value.type, "cast", (taken,))
-            return replace(value, args=tuple(map(self._shortest, value.args)))
+            gathered = self._gathered(value)
+            if gathered is not None:
+                return Apply(value.type, "cast", (gathered,))
+            return replace(value, args=tuple(map(self._narrowest, value.args)))
         wide = [a for a in value.args if a.type.dtype is DType.I64]
         free = value.op in _COMPARED or value.op == "cast"
-        if free and wide and all(_within(self._span(a), DType.I32) for a in wide):
-            args = tuple(self._short(a) if a in wide else self._same(a) for a in value.args)
+        if free and wide and all(within(self._spans.of(a), DType.I32) for a in wide):
+            args = tuple(self._in_32_bits(a) if a in wide else self._in_own_dtype(a) for a in value.args)
             if value.op == "cast" and args[0].type.dtype is value.type.dtype:
                 return args[0]
             return replace(value, args=args)
-        return replace(value, args=tuple(map(self._same, value.args)))
+        return replace(value, args=tuple(map(self._in_own_dtype, value.args)))
 
     def _gathered(self, value: Apply) -> Apply | None:
         """Return a gather from a tensor that has another dtype now, in that one; None if its dtype is the same."""
@@ -336,7 +260,7 @@ class _Narrowing:
         if dtype is None:
             return None
         return replace(
-            value, type=replace(value.type, dtype=dtype), args=tuple(map(self._shortest, value.args))
+            value, type=replace(value.type, dtype=dtype), args=tuple(map(self._narrowest, value.args))
         )  # fmt: skip
 
 
@@ -356,7 +280,7 @@ def _pads(program: Program, name: str) -> Iterator[float]:
                     yield pad if isinstance(pad, (int, float)) else inf
 
 
-def _plainly(kernel: Kernel, name: str) -> bool:
+def _uses_plainly(kernel: Kernel, name: str) -> bool:
     """Does ``kernel`` read or write the tensor by loads, stores, gathers and scatters alone?"""
     if _by_copy_engine(kernel):
         return False
@@ -367,16 +291,6 @@ def _plainly(kernel: Kernel, name: str) -> bool:
         if isinstance(stmt, Scatter) and stmt.tensor.name == name and stmt.add:
             return False
     return True
-
-
-def _within(span: Interval, dtype: DType) -> bool:
-    low, high = _RANGES[dtype]
-    return span[0] is not None and span[1] is not None and low <= span[0] and span[1] <= high
-
-
-def _union(spans: list[Interval]) -> Interval:
-    lows, highs = [low for low, _ in spans if low is not None], [high for _, high in spans if high is not None]
-    return min(lows) if len(lows) == len(spans) else None, max(highs) if len(highs) == len(spans) else None
 
 
 # -- tensors with another dtype ----------------------------------------------------------------------------------------

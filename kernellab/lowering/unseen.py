@@ -4,16 +4,16 @@ An online softmax does not change for a tile of scores that are all -inf (if val
 finite in a hidden tile is not read, while the reference multiplies it by 0). If the mask depends on values (documents,
 blocks), no range of the loop gives these tiles. A first launch tests the mask of every tile, for all heads at once; a
 second one lists each row's visible tiles; the kernel iterates over that list. A proof from the loop's statements
-(:func:`_unchanged`) shows that a hidden step changes nothing, so no hint is needed."""
+(hidden_step.py) shows that a hidden step changes nothing, so no hint is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from math import inf, prod
 
 from kernellab.lowering.bounds import Bounds
+from kernellab.lowering.hidden_step import leaves_unchanged, written_tile
 from kernellab.lowering.python_text import Names
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
@@ -42,12 +42,12 @@ from kernellab.sketch.program.program import (
     Type,
     Value,
 )
-from kernellab.sketch.program.walk import parallel_loops, subvalues, written_tiles
+from kernellab.sketch.program.walk import parallel_loops, subvalues
 
 #: most steps of a loop: the second launch compares all pairs
-_MOST = 512
+_MOST_STEPS = 512
 #: least tiles that share a mask (heads): each mask is computed one more time
-_SHARING = 4
+_LEAST_SHARING = 4
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Masked:
         used = _variables([*needs, _Only(mask)]) | loop.stop.loop_vars()
         trips = {lp.var: facts.const(lp.trips) for lp in loops}
         programs_a_row = prod(n or 0 for var, n in trips.items() if var not in used)
-        if not all(trips.values()) or loop.var not in used or programs_a_row < _SHARING:
+        if not all(trips.values()) or loop.var not in used or programs_a_row < _LEAST_SHARING:
             return None  # too few programs read a row of the list
         of_mask = [lp for lp in loops if lp.var in used]
         row, rows = _row_number(of_mask)
@@ -219,7 +219,7 @@ def _most_steps(loop: Loop, facts: Bounds) -> IntExpr | None:
     if (facts.low(loop.stop) or 0) < 1:
         return None  # a row without visible tiles runs the first step, which must exist
     most = int_op("cdiv", size, loop.step)
-    return most if 1 < (facts.const(most) or 0) <= _MOST else None
+    return most if 1 < (facts.const(most) or 0) <= _MOST_STEPS else None
 
 
 def _mask_that_hides(before: Sequence[Statement], loop: Loop) -> Value | None:
@@ -227,7 +227,7 @@ def _mask_that_hides(before: Sequence[Statement], loop: Loop) -> Value | None:
     if not all(isinstance(s, (Load, Assign, Gemm, Alloc)) for s in [*before, *loop.body]):
         return None
     masked = next((s for s in loop.body if _masks(s) is not None), None)
-    return _masks(masked) if masked is not None and _unchanged(before, loop.body, masked) else None
+    return _masks(masked) if masked is not None and leaves_unchanged(before, loop.body, masked) else None
 
 
 def _row_number(loops: Sequence[Loop]) -> tuple[IntExpr, IntExpr]:
@@ -259,13 +259,13 @@ def _needed(mask: Value, before: Sequence[Statement], body: Sequence[Statement])
     are written once."""
     written: dict[str, list[Statement]] = {}
     for stmt in [*before, *body]:
-        tile = _written(stmt)
+        tile = written_tile(stmt)
         if tile is not None:
             written.setdefault(tile.uid, []).append(stmt)
-    wanted = [v.tile.uid for v in subvalues(mask) if isinstance(v, Read)]
+    worklist = [v.tile.uid for v in subvalues(mask) if isinstance(v, Read)]
     needed: set[int] = set()
-    while wanted:
-        writers = written.get(wanted.pop(), [])
+    while worklist:
+        writers = written.get(worklist.pop(), [])
         if len(writers) != 1 or not isinstance(writers[0], (Load, Assign)):
             return None
         stmt = writers[0]
@@ -274,13 +274,8 @@ def _needed(mask: Value, before: Sequence[Statement], body: Sequence[Statement])
             return None
         if id(stmt) not in needed:
             needed.add(id(stmt))
-            wanted += [v.tile.uid for v in every if isinstance(v, Read)]
+            worklist += [v.tile.uid for v in every if isinstance(v, Read)]
     return [s for s in [*before, *body] if id(s) in needed]
-
-
-def _written(stmt: Statement) -> Tile | None:
-    """Return the tile that a statement without inner statements writes."""
-    return stmt.tile if isinstance(stmt, Alloc) else next(iter(written_tiles(stmt)), None)
 
 
 def _picks(values: Sequence[Value]) -> bool:
@@ -315,146 +310,6 @@ def _of_item(item: object) -> frozenset[str]:
     if isinstance(item, Point):
         return item.at.loop_vars()
     return item.start.loop_vars() if isinstance(item, Range) else frozenset()
-
-
-# -- a step whose scores are all hidden --------------------------------------------------------------------------------
-
-
-class _Kind(Enum):
-    """Kinds of values in such a step."""
-
-    OTHER = "unknown"
-    LOWEST = "-inf throughout"
-    ZERO = "0 throughout"
-    NUMBER = "one number throughout"
-    CARRIED = "a carried tile, unchanged"
-    BASE = "a carried row maximum, 0 where that is -inf"
-    GAP = "a carried row maximum less its base: 0, or -inf for a row that has seen nothing"
-    KEEP = "exp of a gap: 1, or 0 for a row that has seen nothing"
-
-
-@dataclass(frozen=True)
-class _Fact:
-    """A fact about a value: its kind, the uid of the carried tile that it belongs to, and its number."""
-
-    kind: _Kind
-    tile: str = ""
-    number: float = 0.0
-
-
-_OTHER, _LOWEST, _ZERO = _Fact(_Kind.OTHER), _Fact(_Kind.LOWEST), _Fact(_Kind.ZERO)
-_MOVED = frozenset(["cast", "newaxis", "broadcast", "transpose", "reshape"])
-
-
-def _unchanged(before: Sequence[Statement], body: Sequence[Statement], masked: Statement) -> bool:
-    """Does a step whose scores are all -inf leave every tile that the loop carries unchanged?
-
-    Sums that are scaled by ``exp(top - base)`` begin at 0, or at 0 where the row's largest score begins at -inf: the
-    factor is 1, or 0 for a row without visible scores, whose sums are 0."""
-    held: dict[str, list[Statement]] = {}
-    for stmt in before:
-        if (tile := _written(stmt)) is not None:
-            held.setdefault(tile.uid, []).append(stmt)
-    carried = {tile.uid for s in body if (tile := _written(s)) is not None} & held.keys()
-    env = {uid: _Fact(_Kind.CARRIED, uid) for uid in carried}
-    empty = {uid for uid in carried if len(held[uid]) == 1 and _starts_empty(held[uid][0])}
-    for stmt in body:
-        if isinstance(stmt, Gemm):
-            if _ZERO not in (_fact(stmt.a, env, empty), _fact(stmt.b, env, empty)):
-                env[stmt.acc.uid] = _OTHER
-        elif isinstance(stmt, Assign):
-            env[stmt.tile.uid] = _LOWEST if stmt is masked else _fact(stmt.value, env, empty)
-        elif (tile := _written(stmt)) is not None:
-            env[tile.uid] = _ZERO if isinstance(stmt, Alloc) and stmt.init_zero else _OTHER
-    return bool(carried) and all(env[uid] == _Fact(_Kind.CARRIED, uid) for uid in carried)
-
-
-def _starts_empty(stmt: Statement) -> bool:
-    """Is the initial value 0, at least where a row's largest score is -inf?"""
-    if isinstance(stmt, Alloc):
-        return stmt.init_zero
-    value = stmt.value if isinstance(stmt, Assign) else None
-    if isinstance(value, Apply) and value.op == "full":
-        return _is_number(value.args[0] if value.args else None, 0)
-    if isinstance(value, Apply) and value.op == "where":
-        test = value.args[0]
-        lowest = isinstance(test, Apply) and test.op == "eq" and _is_number(test.args[1], -inf)
-        return lowest and _is_number(value.args[1], 0)
-    return _is_number(value, 0)
-
-
-def _is_number(value: Value | None, wanted: float) -> bool:
-    return isinstance(value, Const) and value.value == wanted
-
-
-def _fact(value: Value, env: Mapping[str, _Fact], empty: set[str]) -> _Fact:
-    if isinstance(value, Const):
-        if value.value == -inf:
-            return _LOWEST
-        if value.value == 0:
-            return _ZERO
-        return _Fact(_Kind.NUMBER, number=value.value) if isinstance(value.value, (int, float)) else _OTHER
-    if isinstance(value, Read):
-        return env.get(value.tile.uid, _OTHER)
-    if not isinstance(value, Apply):
-        return _OTHER
-    args = [_fact(a, env, empty) for a in value.args]
-    if value.op in _MOVED:
-        return args[0]
-    if value.op == "where":
-        return _base(value, args)
-    rule = _RULES.get(value.op)
-    return rule(args, empty) if rule else _OTHER
-
-
-def _base(value: Apply, args: Sequence[_Fact]) -> _Fact:
-    """Return the fact for ``where(top == -inf, 0, top)`` of a carried tile ``top``."""
-    test, _, top = value.args
-    is_lowest = isinstance(test, Apply) and test.op == "eq" and test.args[0] == top and _is_number(test.args[1], -inf)
-    _, zero, fact = args
-    return _Fact(_Kind.BASE, fact.tile) if is_lowest and zero == _ZERO and fact.kind is _Kind.CARRIED else _OTHER
-
-
-def _max(args: Sequence[_Fact], empty: set[str]) -> _Fact:
-    return next((a for a, b in (args, args[::-1]) if b == _LOWEST), _OTHER)
-
-
-def _sub(args: Sequence[_Fact], empty: set[str]) -> _Fact:
-    left, right = args
-    if right.kind is not _Kind.BASE:
-        return _OTHER
-    if left == _LOWEST:
-        return _LOWEST
-    return _Fact(_Kind.GAP, right.tile) if left == _Fact(_Kind.CARRIED, right.tile) else _OTHER
-
-
-def _mul(args: Sequence[_Fact], empty: set[str]) -> _Fact:
-    for a, b in (args, args[::-1]):
-        if a == _ZERO:
-            return _ZERO
-        if a == _LOWEST and b.kind is _Kind.NUMBER and b.number > 0:
-            return _LOWEST
-        if a.kind is _Kind.CARRIED and b.kind is _Kind.KEEP and a.tile in empty:
-            return a
-    return _OTHER
-
-
-def _add(args: Sequence[_Fact], empty: set[str]) -> _Fact:
-    return next((a for a, b in (args, args[::-1]) if b == _ZERO), _OTHER)
-
-
-def _exp(args: Sequence[_Fact], empty: set[str]) -> _Fact:
-    (of,) = args
-    if of == _LOWEST:
-        return _ZERO
-    return _Fact(_Kind.KEEP, of.tile) if of.kind is _Kind.GAP else _OTHER
-
-
-_RULES: dict[str, Callable[[Sequence[_Fact], set[str]], _Fact]] = {
-    "max": _max, "sub": _sub, "mul": _mul, "add": _add, "exp": _exp, "exp2": _exp,
-    "reduce_max": lambda args, empty: args[0] if args[0] == _LOWEST else _OTHER,
-    "reduce_sum": lambda args, empty: args[0] if args[0] == _ZERO else _OTHER,
-}  # fmt: skip
 
 
 __all__ = ["Walk", "with_walks"]
