@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from kernellab.dsls.base import Adapter
 from kernellab.dsls.spec import read_spec, spec_files
@@ -29,20 +30,27 @@ BUILT_IN = tuple(_MODULES)
 ADAPTER = "adapter.py"
 
 
+class _Cached(NamedTuple):
+    """An adapter, and the path and time of the file that it was made from (None: a class of this package)."""
+
+    version: object
+    adapter: Adapter
+
+
 class _Adapters(Mapping[str, Adapter]):
     """Name -> adapter, made at its first use and cached while its spec.toml is unchanged."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[object, Adapter]] = {}
+        self._cache: dict[str, _Cached] = {}
 
     def __getitem__(self, name: str) -> Adapter:
         """Raises KeyError for an unknown name, TargetError for a spec.toml or adapter.py that cannot be read."""
         path = None if name in _MODULES else (adapter_files().get(name) or spec_files()[name])
         version = (path, path.stat().st_mtime_ns) if path else None
-        held = self._made.get(name)
-        if held is None or held[0] != version:
-            held = self._made[name] = (version, _make(name, path))
-        return held[1]
+        cached = self._cache.get(name)
+        if cached is None or cached.version != version:
+            cached = self._cache[name] = _Cached(version, _make(name, path))
+        return cached.adapter
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*_MODULES, *spec_files(), *adapter_files()]))
@@ -53,8 +61,8 @@ class _Adapters(Mapping[str, Adapter]):
 
 def _make(name: str, path: Path | None) -> Adapter:
     if path is None:
-        module, cls = _MODULES[name]
-        adapter: Adapter = getattr(import_module(module), cls)()
+        module, class_name = _MODULES[name]
+        adapter: Adapter = getattr(import_module(module), class_name)()
         return adapter
     if path.name == ADAPTER:
         return read_adapter(path)
@@ -110,9 +118,9 @@ def get_adapter(name: str) -> Adapter:
     names = list(ADAPTERS)
     if name in names:
         return ADAPTERS[name]
-    near = get_close_matches(name.lower(), names, n=1, cutoff=0.4)
+    similar = get_close_matches(name.lower(), names, n=1, cutoff=0.4)
     listed = ", ".join(names)
-    remedy = f"Did you mean {near[0]!r}? The DSLs are {listed}." if near else f"Choose one of {listed}."
+    remedy = f"Did you mean {similar[0]!r}? The DSLs are {listed}." if similar else f"Choose one of {listed}."
     raise TargetError(f"There is no DSL named {name!r}.", remedy)
 
 

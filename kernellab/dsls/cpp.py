@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 
 from kernellab.dsls.base import Adapter, Finding, Readiness, is_importable
-from kernellab.dsls.text import placed, quoted_after, texts
+from kernellab.dsls.text import QuotedError, placed, quoted_after, texts
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
 
@@ -82,20 +82,20 @@ class CppAdapter(Adapter):
         return placed(list(gcc_errors(log, files)), source) + linker_errors(log, files)
 
 
-def gcc_errors(log: str, files: tuple[str, ...]) -> Iterator[tuple[CompilerLine, str]]:
+def gcc_errors(log: str, files: tuple[str, ...]) -> Iterator[QuotedError]:
     """Yield each error of compiler and assembler, with the source line that the compiler quotes below it."""
     names = dict.fromkeys(PurePath(f).name for f in files)
     for match in _DIAGNOSTIC.finditer(log):
         if "error" in match["kind"].lower():
             name = PurePath(match["file"]).name
             # for assembly at file scope the assembler knows only lines of a temporary file
-            passing = name.endswith(".s") and name not in names
+            is_temporary = name.endswith(".s") and name not in names
             line = CompilerLine(
-                file=name if name in names or not names else next(iter(names)) if passing else match["file"],
-                line=None if passing else int(match["line"]),
+                file=name if name in names or not names else next(iter(names)) if is_temporary else match["file"],
+                line=None if is_temporary else int(match["line"]),
                 message=f"{match['kind']}: {match['text'].strip()}",
             )
-            yield line, quoted_after(log, match.start())
+            yield QuotedError(line, quoted_after(log, match.start()))
 
 
 def linker_errors(log: str, files: tuple[str, ...]) -> list[CompilerLine]:

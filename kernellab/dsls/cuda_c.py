@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from glob import glob
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from kernellab.dsls.base import Adapter, Finding, Readiness, is_importable
 from kernellab.dsls.cpp import compiler, gcc_errors, linker_errors, ninja, ninja_path
-from kernellab.dsls.text import Code, Texts, own_name, placed, quoted_after, texts
+from kernellab.dsls.text import Code, NamedLine, QuotedError, Texts, own_name, placed, quoted_after, texts
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
@@ -101,7 +102,7 @@ class CudaCAdapter(Adapter):
 
     def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
         """Return the errors of nvcc, NVRTC, ptxas, the host's compiler and the linker, in order."""
-        errors = [line for _, line, _ in sorted(_errors(log, files), key=lambda e: e[0])]
+        errors = [quoted.error for quoted in _errors(log, files)]
         own = {PurePath(file).name for file in files}
         unique = list(dict.fromkeys(errors))
         unique.sort(key=lambda line: bool(own) and PurePath(line.file).name not in own)
@@ -110,8 +111,7 @@ class CudaCAdapter(Adapter):
     def explain(self, log: str, source: Source) -> list[CompilerLine]:
         """As :meth:`diagnostics`, with code in a Python string at the string's lines."""
         files = tuple(source.files)
-        ordered = sorted(_errors(log, files), key=lambda e: e[0])
-        return placed([(line, quoted) for _, line, quoted in ordered], source) + linker_errors(log, files)
+        return placed(_errors(log, files), source) + linker_errors(log, files)
 
 
 def compilers() -> list[str]:
@@ -130,9 +130,9 @@ def toolkit() -> str:
     ""."""
     named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     nvcc = shutil.which("nvcc")
-    near = [Path(os.path.realpath(nvcc)).parent.parent] if nvcc else []
+    on_path = [Path(os.path.realpath(nvcc)).parent.parent] if nvcc else []
     usual = [Path(path) for path in sorted(glob("/usr/local/cuda*"), reverse=True)]
-    for home in [*([Path(named)] if named else []), *near, *usual]:
+    for home in [*([Path(named)] if named else []), *on_path, *usual]:
         # an nvcc on PATH may be a script that runs another one: the toolkit is the folder with the headers
         if (home / "bin" / "nvcc").exists() and (home / "include" / "cuda_runtime.h").exists():
             return str(home)
@@ -162,9 +162,9 @@ _CHEVRONS = re.compile(r"(?P<name>\w+)\s*(?:<[^<>;{}()]*(?:<[^<>;{}()]*>[^<>;{}(
 _BY_ADDRESS = re.compile(r"cudaLaunch(?:Cooperative)?Kernel\w*\s*\(([^;]*);")
 
 
-def _kernels(code: Code) -> Iterator[tuple[str, int]]:
+def _kernels(code: Code) -> Iterator[NamedLine]:
     for match in _KERNEL.finditer(code.text):
-        yield match["name"], code.line(match.start())
+        yield NamedLine(match["name"], code.line(match.start()))
 
 
 def _launched(code: Code) -> set[str]:
@@ -201,8 +201,19 @@ _NVCC = re.compile(
 _PTXAS = re.compile(r"^ptxas (?:[^\s,]+, line \d+; )?(?:error|fatal)\s*: (?P<text>.*)$", re.MULTILINE)
 
 
-def _errors(log: str, files: tuple[str, ...]) -> Iterator[tuple[int, CompilerLine, str]]:
-    """Yield the position in the log, the error, and the source line that is quoted below it."""
+def _errors(log: str, files: tuple[str, ...]) -> list[QuotedError]:
+    """Return the errors of nvcc, NVRTC, ptxas and the host's compiler, in the log's order."""
+    return [logged.error for logged in sorted(_logged(log, files), key=lambda logged: logged.position)]
+
+
+class _Logged(NamedTuple):
+    """An error, and where it begins in the log."""
+
+    position: int
+    error: QuotedError
+
+
+def _logged(log: str, files: tuple[str, ...]) -> Iterator[_Logged]:
     device = [file for file in files if file.endswith((".cu", ".cuh"))]
     for match in _NVCC.finditer(log):
         file = own_name(match["file"], files)
@@ -210,11 +221,12 @@ def _errors(log: str, files: tuple[str, ...]) -> Iterator[tuple[int, CompilerLin
             file = device[0]  # cuda-core's name of a program without one
         message = f"{match['kind']}: {match['text'].strip()}"
         line = CompilerLine(file=file, line=int(match["line"]), message=message)
-        yield match.start(), line, quoted_after(log, match.start())
+        yield _Logged(match.start(), QuotedError(line, quoted_after(log, match.start())))
     for match in _PTXAS.finditer(log):
         # a line of PTX is not a line of the source
-        where = device[0] if device else (files[0] if files else "")
-        yield match.start(), CompilerLine(file=where, line=None, message=f"ptxas: {match['text'].strip()}"), ""
-    for line, quoted in gcc_errors(log, files):
-        at = log.find(f":{line.line}:")
-        yield at if at >= 0 else len(log), line, quoted
+        file = device[0] if device else (files[0] if files else "")
+        line = CompilerLine(file=file, line=None, message=f"ptxas: {match['text'].strip()}")
+        yield _Logged(match.start(), QuotedError(line, ""))
+    for error in gcc_errors(log, files):
+        at = log.find(f":{error.error.line}:")
+        yield _Logged(at if at >= 0 else len(log), error)

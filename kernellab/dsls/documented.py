@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 from kernellab.dsls.base import Adapter, Finding, Readiness, is_importable
 from kernellab.dsls.spec import PLACEHOLDER, SPEC, DslSpec
-from kernellab.dsls.text import parsed
+from kernellab.dsls.text import NamedLine, Place, parsed
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
 
@@ -55,8 +55,9 @@ class DocumentedAdapter(Adapter):
         return {name: value.replace("{scratch}", str(scratch)) for name, value in variables.items()}
 
     def static(self, source: Source) -> list[Finding]:
+        """Require a kernel that is defined as the spec says, and called where the spec asks for it."""
         rules = self.spec.static
-        kernels: dict[str, tuple[str, int]] = {}
+        kernels: dict[str, Place] = {}
         called: set[str] = set()
         for file, text in source.files.items():
             if file.endswith(".py"):
@@ -64,15 +65,11 @@ class DocumentedAdapter(Adapter):
                     tree = parsed(text)
                 except SyntaxError as error:
                     return [Finding("syntax", f"{error.msg}.", file, error.lineno, fatal=True)]
-                reached = _reaches(tree, rules.library)
+                reached = _reached(tree, rules.library)
                 if reached is not None:
-                    name, line = reached
-                    what = f"{name} is an operator of {self.spec.title}'s own library."
-                    if name not in rules.library:
-                        what = f"{name} may reach an operator of {self.spec.title}'s own library: name what is used."
-                    return [Finding("library", what, file, line, fatal=True)]
+                    return [self._library_finding(reached, file)]
                 decorated = list(_decorated(tree, rules.decorators))
-                kernels |= {node.name: (file, node.lineno) for node in decorated}
+                kernels |= {node.name: Place(file, node.lineno) for node in decorated}
                 called |= _names_used(tree, skip=decorated)
                 if rules.pattern:
                     for string, line in _strings(tree):
@@ -82,12 +79,18 @@ class DocumentedAdapter(Adapter):
         if not (rules.decorators or rules.pattern):
             return []
         if not kernels:
-            shown = ", ".join([*(f"@{name}" for name in rules.decorators), *filter(None, [rules.pattern])])
-            return [Finding("no-kernel", f"No kernel is defined ({shown}).", source.entry_file, fatal=True)]
+            forms = ", ".join([*(f"@{name}" for name in rules.decorators), *filter(None, [rules.pattern])])
+            return [Finding("no-kernel", f"No kernel is defined ({forms}).", source.entry_file, fatal=True)]
         if rules.called and not called & kernels.keys():
             file, line = next(iter(kernels.values()))
             return [Finding("no-launch", "No kernel is called from code outside the kernels.", file, line, fatal=True)]
         return []
+
+    def _library_finding(self, reached: NamedLine, file: str) -> Finding:
+        message = f"{reached.name} is an operator of {self.spec.title}'s own library."
+        if reached.name not in self.spec.static.library:
+            message = f"{reached.name} may reach an operator of {self.spec.title}'s own library: name what is used."
+        return Finding("library", message, file, reached.line, fatal=True)
 
     def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
         names = {PurePath(file).name: file for file in files}
@@ -96,11 +99,11 @@ class DocumentedAdapter(Adapter):
             for match in re.finditer(part.pattern, log, re.MULTILINE):
                 groups = match.groupdict()
                 path = groups.get("file") or ""
-                own = names.get(PurePath(path).name)
+                source_file = names.get(PurePath(path).name)
                 number = groups.get("line") or ""
                 line = CompilerLine(
-                    file=own or path or (files[0] if files else ""),
-                    line=int(number) if number.isdigit() and (own or path) else None,
+                    file=source_file or path or (files[0] if files else ""),
+                    line=int(number) if number.isdigit() and (source_file or path) else None,
                     message=" ".join(match["message"].split()),
                 )
                 if line not in errors:
@@ -109,17 +112,18 @@ class DocumentedAdapter(Adapter):
         return errors
 
 
-def _reaches(tree: ast.AST, library: tuple[str, ...]) -> tuple[str, int] | None:
+def _reached(tree: ast.AST, library: tuple[str, ...]) -> NamedLine | None:
     """Return the first of ``library``'s names that code reaches, and its line: as an attribute, imported, or as text;
     or the construct by which any name may be reached."""
     named = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call) and _names_a_constant(n)}
     for node in ast.walk(tree) if library else ():
         if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
-            return f"from {node.module} import *", node.lineno
+            return NamedLine(f"from {node.module} import *", node.lineno)
         for name in _names_in(node):
             is_open = name in _ANY_NAME and id(node) not in named
             if name in library or is_open or (name.startswith("__") and name not in _HARMLESS and name[-2:] == "__"):
-                return f"{name} by a made name" if name in _BY_TEXT else name, getattr(node, "lineno", 1)
+                reached = f"{name} by a made name" if name in _BY_TEXT else name
+                return NamedLine(reached, getattr(node, "lineno", 1))
     return None
 
 
@@ -203,9 +207,10 @@ def _strings(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.value, node.lineno
 
 
-def _matches(pattern: str, text: str, file: str, before: int) -> dict[str, tuple[str, int]]:
+def _matches(pattern: str, text: str, file: str, before: int) -> dict[str, Place]:
+    """Return the kernels that a pattern finds in ``text``, which begins after line ``before`` of its file."""
     places = {}
     for match in re.finditer(pattern, text, re.MULTILINE):
         name = match.groupdict().get("name") or match[0]
-        places[name] = (file, before + text.count("\n", 0, match.start()) + 1)
+        places[name] = Place(file, before + text.count("\n", 0, match.start()) + 1)
     return places

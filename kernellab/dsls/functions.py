@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _TOKEN = re.compile(r"\"(?:\\.|[^\"\\\n])*\"?|'(?:\\[^\n]|[^'\\\n])'|\w+|[{}();=]")
 #: words before a brace that is not that of a function's body
@@ -24,18 +25,25 @@ class Function:
     internal: bool
 
 
+class _Scope(NamedTuple):
+    """An open brace: does it contain definitions, and have they C linkage?"""
+
+    has_definitions: bool
+    c_linkage: bool
+
+
 def defined(text: str, plain_c: bool = False) -> Iterator[Function]:
     """Yield the host functions defined in ``text``, whose comments are blanked; ``plain_c``: a C compiler compiles it.
 
     Bodies are skipped, so that calls in them are not taken for definitions."""
-    #: for each open brace: does it contain definitions, and have they C linkage?
-    scopes: list[tuple[bool, bool]] = []
+    scopes: list[_Scope] = []
+    #: since the last statement; open parentheses; the name before the outermost one, and after it that of a function
     words: list[str] = []
     parens = 0
     name, pending, at = "", "", 0
     for match in _TOKEN.finditer(text):
         token = match[0]
-        outside = not scopes or scopes[-1][0]
+        outside = not scopes or scopes[-1].has_definitions
         if token == "(":
             if outside and parens == 0 and words and words[-1].isidentifier() and words[-1] not in _NO_NAMES:
                 name, at = words[-1], match.start()
@@ -47,14 +55,14 @@ def defined(text: str, plain_c: bool = False) -> Iterator[Function]:
         elif parens:
             continue
         elif token == "{":
-            in_c = plain_c or '"C"' in words or bool(scopes and scopes[-1][1])
+            in_c = plain_c or '"C"' in words or bool(scopes and scopes[-1].c_linkage)
             if outside and pending:
                 if "__global__" not in words:
                     yield Function(pending, at, in_c, "static" in words)
-                scopes.append((False, False))
+                scopes.append(_Scope(False, False))
             else:
-                named = any(word in _SCOPES for word in words) or '"C"' in words
-                scopes.append((outside and named, in_c))
+                is_scope = any(word in _SCOPES for word in words) or '"C"' in words
+                scopes.append(_Scope(outside and is_scope, in_c))
             words, pending = [], ""
         elif token == "}":
             if scopes:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
+from typing import NamedTuple
 
 from kernellab import python_tree
 from kernellab.dsls.functions import defined
@@ -31,6 +32,27 @@ class Code:
         return self.first + self.text.count("\n", 0, position)
 
 
+class Place(NamedTuple):
+    """A line of a file."""
+
+    file: str
+    line: int
+
+
+class NamedLine(NamedTuple):
+    """A name, and the line where it stands."""
+
+    name: str
+    line: int
+
+
+class QuotedError(NamedTuple):
+    """A compiler's error, and the source line that it quotes below it ("" without one)."""
+
+    error: CompilerLine
+    quoted: str
+
+
 @dataclass(frozen=True)
 class Texts:
     """The parts of a source: its C++, its Python trees by file, and the first file that does not parse."""
@@ -45,14 +67,14 @@ class Texts:
         return {name for _, tree in self.trees for name in names_used(tree)}
 
     @property
-    def named(self) -> dict[str, tuple[str, int]]:
+    def named(self) -> dict[str, Place]:
         """The names in ``functions=`` of tvm_ffi's load_inline and torch's, with their places."""
-        return {name: (file, line) for file, tree in self.trees for name, line in named_functions(tree)}
+        return {name: Place(file, line) for file, tree in self.trees for name, line in named_functions(tree)}
 
     @property
-    def exported(self) -> dict[str, tuple[str, int]]:
+    def exported(self) -> dict[str, Place]:
         """The functions that the C++ exports to Python, with their places."""
-        return {name: (piece.file, line) for piece in self.code for name, line in exports(piece)} | self.named
+        return {name: Place(piece.file, line) for piece in self.code for name, line in exports(piece)} | self.named
 
 
 def texts(source: Source) -> Texts:
@@ -86,7 +108,7 @@ def parsed(text: str) -> ast.Module:
 
 
 #: numbers that stay of a table, and rows of a table of rows; a name that is composed of character codes is not longer
-_NUMBERS, _ROWS = 4096, 64
+_MOST_NUMBERS, _MOST_ROWS = 4096, 64
 
 
 def without_tables(tree: ast.Module) -> ast.Module:
@@ -95,12 +117,12 @@ def without_tables(tree: ast.Module) -> ast.Module:
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
-        if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and len(node.elts) > _ROWS:
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and len(node.elts) > _MOST_ROWS:
             if all(map(_is_number, node.elts)):
-                del node.elts[_NUMBERS:]
+                del node.elts[_MOST_NUMBERS:]
                 continue
             if all(isinstance(row, (ast.List, ast.Tuple)) and all(map(_is_number, row.elts)) for row in node.elts):
-                del node.elts[_ROWS:]
+                del node.elts[_MOST_ROWS:]
         pending.extend(ast.iter_child_nodes(node))
     return tree
 
@@ -148,13 +170,13 @@ _EXPORT = re.compile(
 
 
 @lru_cache(maxsize=64)
-def exports(code: Code) -> tuple[tuple[str, int], ...]:
+def exports(code: Code) -> tuple[NamedLine, ...]:
     """Return exported function names with their lines; definitions of macros are not uses. Results for common headers
     are cached."""
     return tuple(_exports(code))
 
 
-def _exports(code: Code) -> Iterator[tuple[str, int]]:
+def _exports(code: Code) -> Iterator[NamedLine]:
     exports: list[tuple[str, int]] = []
     for match in _EXPORT.finditer(code.text):
         if match["line"] is None:
@@ -166,16 +188,16 @@ def _exports(code: Code) -> Iterator[tuple[str, int]]:
         exports = [(f.name, f.position) for f in functions if not f.internal]
     lines = LineNumbers(code.text, code.first)
     for name, position in sorted(exports, key=lambda f: f[1]):
-        yield name.removeprefix("__tvm_ffi_"), lines.at(position)
+        yield NamedLine(name.removeprefix("__tvm_ffi_"), lines.at(position))
 
 
-def named_functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
+def named_functions(tree: ast.AST) -> Iterator[NamedLine]:
     """The names in ``functions=`` of tvm_ffi's load_inline and torch's."""
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "functions":
             for constant in ast.walk(node.value):
                 if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
-                    yield constant.value, constant.lineno
+                    yield NamedLine(constant.value, constant.lineno)
 
 
 def names_used(tree: ast.AST) -> set[str]:
@@ -218,11 +240,11 @@ _SPLICED = re.compile(r"(?:[^\n]*\\\n)+[^\n]*")
 def without_comments(text: str) -> str:
     """Return C++ as its compiler reads it: comments and code under ``#if 0`` blanked, continued lines joined, all other
     lines in place."""
-    raw: list[tuple[int, int]] = []
+    raw: list[range] = []  # raw strings, by their characters
 
     def blank(match: re.Match[str]) -> str:
         if match["raw"] is not None:
-            raw.append(match.span())
+            raw.append(range(*match.span()))
         return _blanked(match[0]) if match[0].startswith("/") else match[0]
 
     if "\\\n" in text:
@@ -230,18 +252,18 @@ def without_comments(text: str) -> str:
     return _without_zero(_COMMENT.sub(blank, text), raw)
 
 
-def _without_zero(text: str, raw: Sequence[tuple[int, int]]) -> str:
+def _without_zero(text: str, raw: Sequence[range]) -> str:
     """Return ``text`` with blanks for code under ``#if 0``; a condition inside one of the ``raw`` strings does not
     count."""
     parts: list[str] = []
-    end = depth = 0
-    first: int | None = None
+    end = depth = 0  # of the text that is copied; of conditions inside the one that is false
+    first: int | None = None  # the first character under a condition that is false
     inside = iter(raw)
     string = next(inside, None)
     for match in _CONDITION.finditer(text):
-        while string is not None and string[1] <= match.start():
+        while string is not None and string.stop <= match.start():
             string = next(inside, None)
-        if string is not None and string[0] < match.start():
+        if string is not None and string.start < match.start():
             continue
         word = match[1]
         if first is None:
@@ -273,26 +295,27 @@ def quoted_after(log: str, position: int) -> str:
     return _ATTRIBUTE.sub(r"__\1__", line).strip()
 
 
-def placed(errors: Sequence[tuple[CompilerLine, str]], source: Source) -> list[CompilerLine]:
-    """Return ``errors`` (each with the source line that the compiler quoted) at lines of the source's files.
+def placed(errors: Sequence[QuotedError], source: Source) -> list[CompilerLine]:
+    """Return ``errors`` at lines of the source's files.
 
     Code in a Python string is compiled from a file that the loader writes, with its own lines before it. The quoted
     line is searched in the source's files; if a line occurs once, the others follow by their distance."""
     lines = [(file, number, text.strip()) for file, whole in source.files.items() for number, text in _lines(whole)]
-    shift: dict[str, tuple[str, int]] = {}
-    for line, quoted in errors:
-        same = [(file, number) for file, number, text in lines if quoted and text == quoted]
-        if line.file not in source.files and line.line is not None and len(same) == 1:
-            shift.setdefault(line.file, (same[0][0], same[0][1] - line.line))
+    #: by the loader's file: the source's file, and how many lines later its lines are there
+    shifts: dict[str, Place] = {}
+    for error, quoted in errors:
+        same = [Place(file, number) for file, number, text in lines if quoted and text == quoted]
+        if error.file not in source.files and error.line is not None and len(same) == 1:
+            shifts.setdefault(error.file, Place(same[0].file, same[0].line - error.line))
     result = []
-    for line, quoted in errors:
-        if line.file not in source.files and line.line is not None and line.file in shift:
-            file, distance = shift[line.file]
-            if not quoted or (file, line.line + distance, quoted) in lines:
-                line = line.model_copy(update={"file": file, "line": line.line + distance})
-        if line not in result:
-            result.append(line)
-    result.sort(key=lambda line: line.file not in source.files)
+    for error, quoted in errors:
+        if error.file not in source.files and error.line is not None and error.file in shifts:
+            file, number = shifts[error.file].file, error.line + shifts[error.file].line
+            if not quoted or (file, number, quoted) in lines:
+                error = error.model_copy(update={"file": file, "line": number})
+        if error not in result:
+            result.append(error)
+    result.sort(key=lambda error: error.file not in source.files)
     return result
 
 
