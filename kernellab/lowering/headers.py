@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 
 from kernellab.records import Source
@@ -12,26 +12,25 @@ from kernellab.records import Source
 @lru_cache(maxsize=4)
 def headers(dsl: str) -> dict[str, str]:
     """Return the headers of ``dsl`` by name; empty if its lowering needs none."""
-    folder = Path(str(files("kernellab.lowering"))) / dsl
+    folder = Path(str(resources.files("kernellab.lowering"))) / dsl
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.h"))}
 
 
 def without_headers(source: Source) -> Source:
     """Return ``source`` without the headers that are unchanged."""
-    come = headers(source.dsl)
-    return source.model_copy(update={"files": {n: text for n, text in source.files.items() if come.get(n) != text}})
+    shared = headers(source.dsl)
+    return source.model_copy(update={"files": {n: text for n, text in source.files.items() if shared.get(n) != text}})
 
 
 def with_headers(source: Source) -> Source:
     """Return ``source`` with every header of its DSL that its files, or those headers, include."""
-    held = dict(source.files)
+    files = dict(source.files)
     while True:
-        text_of_all = "\n".join(held.values())
-        added = {n: text for n, text in headers(source.dsl).items() if f'"{n}"' in text_of_all and n not in held}
+        text_of_all = "\n".join(files.values())
+        added = {n: text for n, text in headers(source.dsl).items() if f'"{n}"' in text_of_all and n not in files}
         if not added:
-            break
-        held |= added
-    return source.model_copy(update={"files": held})
+            return source.model_copy(update={"files": files})
+        files |= added
 
 
 __all__ = ["headers", "with_headers", "without_headers"]

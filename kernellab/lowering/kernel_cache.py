@@ -14,12 +14,13 @@ from kernellab.sketch.program.program import Program
 T = TypeVar("T")
 
 
-class Asked(dict[str, int]):
+class RecordedConstants(dict[str, int]):
     """Constants that record which of them were read, and their values."""
 
     def __init__(self, consts: Mapping[str, int]) -> None:
         super().__init__(consts)
-        self.answers: dict[str, int | None] = {}
+        #: by name the value that was read; None: it has none
+        self.read: dict[str, int | None] = {}
 
     def __contains__(self, name: object) -> bool:
         self._note(str(name))
@@ -30,33 +31,35 @@ class Asked(dict[str, int]):
         return super().__getitem__(name)
 
     def _note(self, name: str) -> None:
-        self.answers[name] = self.get(name)
+        self.read[name] = self.get(name)
 
 
 class _Memory(threading.local):
     """The program that a thread lowered last, and its results."""
 
     program: Program | None = None
-    written: dict[Hashable, list[tuple[Asked, object]]]
+    written: dict[Hashable, list[tuple[RecordedConstants, object]]]
 
 
 _memory = _Memory()
 
 
-def remembered(program: Program, key: Hashable, consts: Mapping[str, int], write: Callable[[Asked], T]) -> T:
+def remembered(
+    program: Program, key: Hashable, consts: Mapping[str, int], write: Callable[[RecordedConstants], T]
+) -> T:
     """Return ``write(consts)``, or an earlier result for constants that agree in all that it read.
 
     ``key`` holds all other dependencies of the result except ``program``. Callers must not change the result."""
     if _memory.program is not program:
         _memory.program, _memory.written = program, {}
     before = _memory.written.setdefault(key, [])
-    for asked, earlier in before:
-        if all(consts.get(name) == answer for name, answer in asked.answers.items()):
+    for recorded, earlier in before:
+        if all(consts.get(name) == value for name, value in recorded.read.items()):
             return earlier  # type: ignore[return-value]
-    asked = Asked(consts)
-    result = write(asked)
-    before.append((asked, result))
+    recorded = RecordedConstants(consts)
+    result = write(recorded)
+    before.append((recorded, result))
     return result
 
 
-__all__ = ["Asked", "remembered"]
+__all__ = ["RecordedConstants", "remembered"]

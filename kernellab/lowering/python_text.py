@@ -23,14 +23,15 @@ class Names:
         self._taken: set[str] = set(taken) | _RESERVED
         self._by_key: dict[object, str] = {}
 
-    def of(self, key: object, wish: str) -> str:
-        """Return the name of ``key``: ``wish``, with a number if that is taken."""
+    def of(self, key: object, preferred: str) -> str:
+        """Return the name of ``key``: the preferred one, with a number if that is taken."""
         if key not in self._by_key:
-            self._by_key[key] = self.fresh(wish)
+            self._by_key[key] = self.fresh(preferred)
         return self._by_key[key]
 
-    def fresh(self, wish: str) -> str:
-        base = re.sub(r"\W", "_", wish) or "v"
+    def fresh(self, preferred: str) -> str:
+        """Return a new name: the preferred one as an identifier, with a number if that is taken."""
+        base = re.sub(r"\W", "_", preferred) or "v"
         base = f"v{base}" if base[0].isdigit() else base
         name, n = base, 2
         while name in self._taken:

@@ -8,7 +8,7 @@ import pytest
 
 from kernellab.dsls.machine import named_chip
 from kernellab.lowering import lower
-from kernellab.lowering.kernel_cache import Asked, remembered
+from kernellab.lowering.kernel_cache import RecordedConstants, remembered
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Target
@@ -50,7 +50,7 @@ def test_one_program_lowered_at_many_choices_gives_the_texts_of_fresh_ones(dsl: 
 def test_only_what_was_asked_for_matters() -> None:
     program, made = load_program(TEXT), []
 
-    def write(consts: Asked) -> int:
+    def write(consts: RecordedConstants) -> int:
         made.append(dict(consts))
         return consts["BM"] if "BN" in consts else -consts["BM"]
 

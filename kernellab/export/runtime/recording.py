@@ -410,7 +410,7 @@ def _output(result: Any, made: list[torch.Tensor]) -> Output:
     at = next((i for i, t in enumerate(made) if t.untyped_storage().data_ptr() == storage), None)
     if at is None or result.dtype != made[at].dtype:
         raise Refused("its result is not a tensor that it makes")
-    return Output(at, tuple(result.size()), tuple(result.stride()), result.storage_offset())
+    return Output(at, tuple(result.size()), tuple(result.stride()), int(result.storage_offset()))
 
 
 __all__ = ["Recording", "Refused", "Step", "Unavailable", "listed", "watched"]

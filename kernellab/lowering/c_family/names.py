@@ -44,6 +44,7 @@ class Names:
         self.taken = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
         self.taken |= {s.var for s in statements(kernel.body) if isinstance(s, Loop)}
         self.taken |= {t.name for t in _tiles(kernel.body)} | reserved | {kernel.name}
+        #: names that a tile must not hide
         self.outer = {t.name for t in program.tensors} | {kernel.name}
         loop_vars = [v for v in "ijklabcdpqrstuvwxyz" if v not in self.taken][:8]
         self.loop_vars = tuple(loop_vars) + tuple(f"i{n}" for n in range(8 - len(loop_vars)))
@@ -52,7 +53,7 @@ class Names:
         self.tensors = {t.name: self.fresh(f"{t.name}_tensor") for t in program.tensors if t.name in reserved}
 
     def fresh(self, base: str) -> str:
-        """Return a new identifier like ``wish``."""
+        """Return a new identifier: ``base``, with a number if that is taken."""
         name, count = safe(base), 1
         while name in self.taken:
             count += 1

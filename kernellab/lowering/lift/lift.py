@@ -32,10 +32,10 @@ def lift(source: Source, task: Task) -> str:
 
     if source.dsl not in _DSLS:
         raise LoweringError(f"A {source.dsl} source cannot be lifted by rules.", _REMEDY)
-    own = carried(source)
-    if own is None:
+    sketch = carried(source)
+    if sketch is None:
         raise LoweringError("The source does not carry the sketch that it was written from.", _REMEDY)
-    text = own.text
+    text = sketch.text
     try:
         text = format_sketch(text)
         place = difference(text, source, task)
@@ -71,7 +71,7 @@ def fixed(text: str, place: Difference, source: Source, task: Task) -> str | Non
                 continue
             if left is None:
                 return candidate
-            if left.far > (best[1] if best else place).far:
+            if left.equal_tokens > (best[1] if best else place).equal_tokens:
                 best = candidate, left
         if best is None:
             return None
@@ -95,9 +95,9 @@ def _candidates(text: str, place: Difference) -> Iterator[str]:
 
 
 def _revalued(text: str, place: Difference) -> Iterator[str]:
-    if not (_is_number(place.wanted) and _is_number(place.given)):
+    if not (_is_number(place.expected) and _is_number(place.actual)):
         return
-    old, new = float(place.wanted), float(place.given)
+    old, new = float(place.expected), float(place.actual)
     for constant in load_program(text).constexprs:
         if constant.value == old:
             yield with_values(text, {constant.name: int(new) if new.is_integer() else new})
@@ -105,7 +105,7 @@ def _revalued(text: str, place: Difference) -> Iterator[str]:
 
 def _changes(place: Difference) -> Iterator[tuple[str, str]]:
     """Yield texts to replace in a statement, and their replacements."""
-    old, new = (_SUFFIX.sub("", t) if t[:1].isdigit() else t for t in (place.wanted, place.given))
+    old, new = (_SUFFIX.sub("", t) if t[:1].isdigit() else t for t in (place.expected, place.actual))
     if _is_number(old) and _is_number(new):
         spelled = {old, old.removesuffix(".0"), old.removesuffix("."), repr(float(old))}
         for word in sorted(spelled):

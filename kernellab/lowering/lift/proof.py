@@ -26,14 +26,15 @@ class Difference:
     """The first place where a source differs from its lowered sketch.
 
     ``line`` is a line of ``file`` in the source, 0 for the whole file; ``sketch_line`` that of the statement from which
-    the place is lowered, 0 if there is none. ``far`` is the number of equal tokens before it."""
+    the place is lowered, 0 if there is none. ``actual`` and ``expected`` are the tokens of the source and of the
+    lowered sketch, and ``equal_tokens`` the number of those before them."""
 
     file: str
     line: int
-    given: str
-    wanted: str
+    actual: str
+    expected: str
     sketch_line: int
-    far: int
+    equal_tokens: int
 
 
 def difference(text: str, source: Source, task: Task) -> Difference | None:
@@ -45,12 +46,12 @@ def difference(text: str, source: Source, task: Task) -> Difference | None:
     program = load_program(text)
     differences: list[Difference] = []
     for target in _targets(source.dsl):
-        again = lower(program, bind(program, task, {}, target), target)
-        place = _first(source, again)
+        lowered = lower(program, bind(program, task, {}, target), target)
+        place = _first(source, lowered)
         if place is None:
             return None
         differences.append(place)
-    return max(differences, key=lambda d: d.far)
+    return max(differences, key=lambda d: d.equal_tokens)
 
 
 def _targets(dsl: str) -> Iterator[Target]:
@@ -63,27 +64,31 @@ def _targets(dsl: str) -> Iterator[Target]:
         yield Target(dsl, Backend.INTERPRETER, Chip("any", "cpu", 1))
 
 
-def _first(source: Source, again: Source) -> Difference | None:
+def _first(source: Source, lowered: Source) -> Difference | None:
     # a file that is imported by its name may have any name
-    names = {again.entry_file: source.entry_file}
-    wanted = {names.get(name, name): text for name, text in again.files.items()}
-    far = 0
+    names = {lowered.entry_file: source.entry_file}
+    expected_files = {names.get(name, name): text for name, text in lowered.files.items()}
+    equal = 0
     # the kernels first: differences in the host function follow from them
-    for file in sorted(wanted, key=lambda name: (name == source.entry_file, name)):
+    for file in sorted(expected_files, key=lambda name: (name == source.entry_file, name)):
         if file not in source.files:
-            return Difference(file, 0, "", "", 0, far)
-        ours, theirs = _tokens(file, source.files[file]), _tokens(file, wanted[file])
-        for n in range(max(len(ours), len(theirs))):
-            mine = ours[n] if n < len(ours) else Token("", ours[-1].line if ours else 1)
-            other = theirs[n] if n < len(theirs) else Token("", theirs[-1].line if theirs else 1)
+            return Difference(file, 0, "", "", 0, equal)
+        actual, expected = _tokens(file, source.files[file]), _tokens(file, expected_files[file])
+        for n in range(max(len(actual), len(expected))):
+            mine, other = _token_at(actual, n), _token_at(expected, n)
             if mine.text != other.text:
-                lines = again.line_map.get(next((k for k, v in names.items() if v == file), file), {})
+                lines = lowered.line_map.get(next((k for k, v in names.items() if v == file), file), {})
                 before = [k for k in lines if k <= other.line]
                 sketch_line = lines[max(before)] if before else 0
-                return Difference(file, mine.line, mine.text, other.text, sketch_line, far + n)
-        far += len(theirs)
-    more = sorted(name for name in source.files if name not in wanted and name.endswith(CODE))
-    return Difference(more[0], 0, more[0], "", 0, far) if more else None
+                return Difference(file, mine.line, mine.text, other.text, sketch_line, equal + n)
+        equal += len(expected)
+    more = sorted(name for name in source.files if name not in expected_files and name.endswith(CODE))
+    return Difference(more[0], 0, more[0], "", 0, equal) if more else None
+
+
+def _token_at(tokens: Sequence[Token], n: int) -> Token:
+    """Return a token; after the last one an empty one in its line."""
+    return tokens[n] if n < len(tokens) else Token("", tokens[-1].line if tokens else 1)
 
 
 @lru_cache(maxsize=64)
@@ -95,7 +100,7 @@ def refusal(place: Difference, source: Source, text: str) -> LoweringError:
     """Return the error that names the line."""
     remedy = "Undo the edit there, or lift it by a model: kernellab design TASK --from SOURCE --lift."
     if place.line == 0:
-        what = "is not one that this lowering writes" if place.given else "is missing"
+        what = "is not one that this lowering writes" if place.actual else "is missing"
         return LoweringError(f"The file {place.file} {what}, so the source has no sketch.", remedy)
     line = source.files[place.file].split("\n")[place.line - 1].strip()
     code = line.partition("  # " if place.file.endswith(".py") else "  // ")[0].strip()
@@ -103,6 +108,12 @@ def refusal(place: Difference, source: Source, text: str) -> LoweringError:
     meant = lines[place.sketch_line - 1].strip() if 0 < place.sketch_line <= len(lines) else ""
     says = f"is not what {meant!r} is lowered to" if meant else "is not what its sketch is lowered to"
     return LoweringError(f"Line {place.line} of {place.file}, {_short(code)!r}, {says}.", remedy)
+
+
+class _SourceLine(NamedTuple):
+    file: str
+    number: int
+    code: str
 
 
 def unreadable(source: Source, error: KernellabError, text: str) -> LoweringError:
@@ -113,12 +124,17 @@ def unreadable(source: Source, error: KernellabError, text: str) -> LoweringErro
     statement = lines[at - 1].strip() if 0 < at <= len(lines) else ""
     tensor = re.match(r"'?(\w+)'? is declared", error.message)
     declares = rf"\b{tensor[1]} = torch\.|_fits\({tensor[1]},|\b{tensor[1]} must hold" if tensor else "(?!)"
-    everywhere = [(f, n, x) for f, c in sorted(source.files.items()) for n, x in enumerate(c.split("\n"), 1)]
-    places = [p for p in everywhere if (statement and p[2].endswith(statement)) or re.search(declares, p[2])]
-    places += [p for p in everywhere if p[0] == source.entry_file and p[2].startswith(f"def {source.entry}(")]
-    file, line, code = places[0]
+    every = [
+        _SourceLine(file, number, code)
+        for file, text_of_file in sorted(source.files.items())
+        for number, code in enumerate(text_of_file.split("\n"), 1)
+    ]
+    places = [p for p in every if (statement and p.code.endswith(statement)) or re.search(declares, p.code)]
+    places += [p for p in every if p.file == source.entry_file and p.code.startswith(f"def {source.entry}(")]
+    place = places[0]
     return LoweringError(
-        f"Line {line} of {file}, {_short(code.strip())!r}, does not give a sketch of this task: {error.message}",
+        f"Line {place.number} of {place.file}, {_short(place.code.strip())!r}, does not give a sketch of this task: "
+        f"{error.message}",
         "Check that it is its kernel, or undo the edit there.",
     )
 
