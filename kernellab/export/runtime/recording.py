@@ -2,7 +2,7 @@
 
 A recording is a program for launcher.c. The call's tensors are its buffers: those of the arguments by their position,
 then the new ones. Each parameter of a launch is bytes; where they are an address, a :class:`Patch` says of which
-buffer, so that a replay puts in that of its own tensors."""
+buffer, so that a replay puts in that of its tensors."""
 
 from __future__ import annotations
 
