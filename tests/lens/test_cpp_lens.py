@@ -110,8 +110,9 @@ def test_a_function_with_a_section_to_itself_is_placed_in_the_file_that_it_stand
     made = compiled((("main.cpp", code), ("parts.h", header)), "main.cpp", ("-O2",))
     functions = made.functions
     assert len(functions) == 3, "two of them are of a template, and have a section each"
-    for name, (offsets, rows) in functions.items():
-        files = {file for row in rows for file, _ in made.places.get(row, ())[:1]}
+    for name, function in functions.items():
+        offsets = function.offsets
+        files = {file for row in function.lines for file, _ in made.places.get(row, ())[:1]}
         assert files == ({"main.cpp"} if "both" in name else {"parts.h"}), name
         assert offsets[0] == 0 and offsets == sorted(offsets)
 
