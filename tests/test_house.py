@@ -146,7 +146,7 @@ PATTERNS = {
         "lowering.gpu_host",
         "lowering.python_text",
         "lowering.triton.text",
-        "lowering.triton.values",
+        "lowering.triton.elementwise",
         "notebook.saved.coloured",
         "sketch.program.bind_task",
         "export.layouts",

@@ -19,7 +19,7 @@ from kernellab.export.reference import reference_text
 from kernellab.task import Arg
 
 _RUNTIME = ("__init__.py", "autograd.py", "guards.py", "launcher.c", "launcher.py", "prebuilt.py", "recording.py",
-            "reference.py", "torch_op.py", "training.py")  # fmt: skip
+            "reference.py", "steps.py", "torch_op.py", "training.py")  # fmt: skip
 
 _INIT = '''\
 """{doc}

@@ -24,7 +24,8 @@ from kernellab.errors import SessionError
 from kernellab.export.runtime import launcher as runtime
 from kernellab.export.runtime import recording
 from kernellab.export.runtime.launcher import Launcher
-from kernellab.export.runtime.recording import Recording, Refused, Step, Unavailable, watched
+from kernellab.export.runtime.recording import Refused, Unavailable, watched
+from kernellab.export.runtime.steps import Recording, Step
 from kernellab.model_integration import install, profile, uninstall
 from kernellab.records import Author, Candidate, Source, Verdict
 from kernellab.session.kernel import BestKernel

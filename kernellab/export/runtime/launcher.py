@@ -28,7 +28,8 @@ from typing import Any
 
 import torch
 
-from .recording import Recording, Refused, Unavailable, listed, watched
+from .recording import Refused, Unavailable, listed, watched
+from .steps import Recording
 
 #: most shapes with plans in one launcher
 MOST_PLANS = 512

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import tidy
+from kernellab.lowering.triton.elementwise import RULES as ELEMENTWISE
+from kernellab.lowering.triton.elementwise import axes_of
 from kernellab.lowering.triton.gather import gather
 from kernellab.lowering.triton.text import is_atom
-from kernellab.lowering.triton.values import RULES as ELEMENTWISE
-from kernellab.lowering.triton.values import TL_DTYPES, Rule, Text, Values, axes_of
+from kernellab.lowering.triton.values import TL_DTYPES, Rule, Text, Values
 from kernellab.operations.sketch import OPS, SCAN_IDENTITY
 from kernellab.sketch.program.ints import num
 from kernellab.sketch.program.program import Apply, DType, Type, Value

@@ -17,6 +17,7 @@ from kernellab.lowering.triton.accesses import (
 )
 from kernellab.lowering.triton.contractions import RULES, SCANS, dot, moments, outer_sum
 from kernellab.lowering.triton.descriptors import OPTION, Described, describe
+from kernellab.lowering.triton.elementwise import tells_halves
 from kernellab.lowering.triton.folded import FoldedLoad, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
 from kernellab.lowering.triton.grid import Team, write_grid
@@ -25,7 +26,7 @@ from kernellab.lowering.triton.places import AlignedRow, PlaceWriter, aligned_ro
 from kernellab.lowering.triton.shapes import Computed, Ints, Shapes, remainders
 from kernellab.lowering.triton.sort import write_sort
 from kernellab.lowering.triton.text import Writer, names_used
-from kernellab.lowering.triton.values import TL_DTYPES, Layouts, Text, Values, tells_halves
+from kernellab.lowering.triton.values import TL_DTYPES, Layouts, Text, Values
 from kernellab.lowering.unseen import Walk
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (

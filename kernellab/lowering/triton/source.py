@@ -72,19 +72,7 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own, quick, tests)
     host_text = host.write()
 
-    head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
-    clusters = any(each.cluster > 1 for each in own.values())
-    modules = [("functools", quick), ("inspect", clusters), ("operator", quick), ("warnings", bool(own))]
-    head += "".join(f"import {name}\n" for name, needed in modules if needed)
-    head += "\n" if quick else ""
-    head += "import torch\nimport triton\nimport triton.language as tl\n\n"
-    imports = gluon_names.IMPORTS + (gluon_names.CLUSTERS if clusters else "")
-    head += (f"{imports}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
-    head += (f"{launched.HELPERS}\n\n" if quick else "") + (f"{launched.MAPS}\n\n" if own else "")
-    named = frozenset().union(*(written.used for written in kernels))
-    named |= frozenset().union(*(f.used() for a in own.values() for f in a.functions))
-    helpers = library_text(named, interpreter=interpreter)
-    text = head + (helpers + "\n\n" if helpers else "")
+    text = _head(program, kernels, own, reasons, quick=quick, interpreter=interpreter)
     mapped: dict[int, int] = {}
     for kernel, written in zip(own_kernels(program), kernels, strict=True):
         signature = ", ".join(map(str, host.kernel_parameters(written)))
@@ -100,6 +88,28 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     return Source(
         dsl="triton", files={_FILE: text + host_text}, entry_file=_FILE, entry="kernel", line_map={_FILE: mapped}
     )
+
+
+def _head(
+    program: Program, kernels: list[Written], own: Mapping[str, Asynchronous], reasons: Mapping[str, str], *,
+    quick: bool, interpreter: bool,
+) -> str:  # fmt: skip
+    """Return the file's text before its kernels: docstring, imports, and the library functions that they call.
+
+    ``own``: the kernels in Gluon, by name; ``quick``: launches go past Triton's own."""
+    head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
+    clusters = any(kernel.cluster > 1 for kernel in own.values())
+    modules = [("functools", quick), ("inspect", clusters), ("operator", quick), ("warnings", bool(own))]
+    head += "".join(f"import {name}\n" for name, needed in modules if needed)
+    head += "\n" if quick else ""
+    head += "import torch\nimport triton\nimport triton.language as tl\n\n"
+    imports = gluon_names.IMPORTS + (gluon_names.CLUSTERS if clusters else "")
+    head += (f"{imports}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
+    head += (f"{launched.HELPERS}\n\n" if quick else "") + (f"{launched.MAPS}\n\n" if own else "")
+    called = frozenset().union(*(written.used for written in kernels))
+    called |= frozenset().union(*(f.used() for kernel in own.values() for f in kernel.functions))
+    helpers = library_text(called, interpreter=interpreter)
+    return head + (helpers + "\n\n" if helpers else "")
 
 
 def why_not_asynchronous(program: Program, binding: Binding, target: Target) -> dict[str, str]:
