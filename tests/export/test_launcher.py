@@ -156,7 +156,7 @@ def test_a_refused_launch_is_an_error_that_says_why(table: Callable[..., Any]) -
     found = table()
     x = torch.randn(4)
     step = Step(function=0, grid=(1, 1, 1), threads=32, offsets=(), data=b"")
-    found.add(found.key(x), (), (step.given,), 3, (), None)
+    found.add(found.key(x), (), (step.as_tuple(),), 3, (), None)
     with pytest.raises(RuntimeError, match=r"an illegal memory access was encountered \(error 700\)"):
         found(x)
 
@@ -168,7 +168,7 @@ def test_many_plans_are_kept_apart_and_let_go(table: Callable[..., Any]) -> None
         x = torch.zeros(n)
         bits = struct.unpack("<I", struct.pack("<f", float(n)))[0]
         fill = Step(fill=True, patches=step.patches, value=bits, width=4, items=n)
-        found.add(found.key(x), (((n,), (1,), torch.float32),), (fill.given,), 0, ((0, None, None, None),), None)
+        found.add(found.key(x), (((n,), (1,), torch.float32),), (fill.as_tuple(),), 0, ((0, None, None, None),), None)
     assert all(found(torch.randn(n)).tolist() == [float(n)] * n for n in range(1, 100))
     found.clear()
     assert found.plans == 0 and found(torch.zeros(3)) == "slow"
@@ -181,7 +181,7 @@ def test_a_call_of_a_whole_network_has_hundreds_of_tensors(table: Callable[..., 
     args = [torch.zeros(1 + n % 3, 2) for n in range(many)]
     makes = (((1,), (1,), torch.float32),) * many
     fills = tuple(
-        Step(fill=True, patches=((0, many + n, 0),), value=n, width=4, items=1).given for n in range(many)
+        Step(fill=True, patches=((0, many + n, 0),), value=n, width=4, items=1).as_tuple() for n in range(many)
     )  # fmt: skip
     found.add(found.key(*args), makes, fills, 2, ((many - 1, None, None, None), (0, None, None, None)), None)
     last, first = found(*args)
@@ -367,7 +367,7 @@ def test_memory_that_triton_gives_a_kernel_is_made_in_each_call(driver: Path, mo
     watch, x, made = launched_with_scratch(driver, monkeypatch, torch.empty)
     seen = recording._recorded(watch, (x,), made)
     launcher = Launcher(lambda *args: "slow", device="cpu", library=str(driver))
-    steps = tuple(step.given for step in seen.steps)
+    steps = tuple(step.as_tuple() for step in seen.steps)
     launcher.table.add(launcher.table.key(x), seen.makes, steps, seen.container, seen.outs, x)
     again = torch.randn(6)
     assert torch.equal(launcher.table(again), again) and launcher.table.hits == 1

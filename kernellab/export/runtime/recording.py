@@ -186,7 +186,6 @@ def watched(function: Callable[..., Any], args: Sequence[Any]) -> Watched:
 
 def _recorded(watch: _Watch, args: Sequence[Any], result: Any) -> Recording:
     inputs = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-    # the new tensors first: an address in both is that of the new one
     buffers: list[Buffer] = [*((len(args) + i, t) for i, t in enumerate(watch.made)), *inputs]
     steps = []
     for event in watch.events:
