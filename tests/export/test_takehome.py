@@ -280,7 +280,7 @@ for rows, folder in ((20, first), (99, first), (100, second), (299, second), (30
         torch.testing.assert_close(clamped.clamped(x, w), torch.clamp(x * w, max=3.0) * 0.5)
     assert list(op._kernels) == ([f"kernels/k{folder}"] if folder else []), (rows, list(op._kernels))
 # where the kernel that was chosen does not take the call, another one does: the second takes up to 400 rows
-op.choice["starts"] = [[0, f"kernels/k{second}"]]
+op.choice = op.choice._replace(starts=[op.choice.starts[0]._replace(least=0, folder=f"kernels/k{second}")])
 x = torch.randn(500, 70)
 torch.testing.assert_close(clamped.clamped(x, w), torch.clamp(x * w, max=3.0) * 0.5)
 assert list(op._kernels) == [f"kernels/k{first}"]
