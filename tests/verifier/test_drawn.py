@@ -1316,11 +1316,11 @@ def test_narrow_sums_that_only_two_arguments_at_their_ends_exceed_are_told(bits:
 HASHED = """
 import torch
 def kernel(x):
-    keys, counts = [-1] * 1280, [0] * 1280
+    keys, counts = [-1] * 4096, [0] * 4096
     def place(v):
-        at = (v * 40503 >> 4) % 1280
+        at = (v * 40503 >> 4) % 4096
         while keys[at] != -1 and keys[at] != v:
-            at = (at + 1) % 1280
+            at = (at + 1) % 4096
         return at
     values = x.reshape(-1).tolist()
     alone = values.count(-1)
