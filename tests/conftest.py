@@ -4,6 +4,7 @@ processes that run tests one has the machine to itself where a test times someth
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shlex
 import tempfile
@@ -81,6 +82,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu") is not None:  # a parameter of that name needs none
             item.add_marker(pytest.mark.skip(reason="there is no GPU here"))
+
+
+# what is imported and collected stays: each search for garbage among it takes a second
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -84,6 +84,7 @@ def _serve(channel: socket.socket, level: str, scratch: str, writing: int) -> No
     if _LINUX:
         held += sandbox.other_user(scratch)
         sandbox.die_with_parent()  # another user's number has cleared it
+    gc.disable()  # imports leave no garbage, and searching them for some takes a sixth of their time
     import torch  # noqa: F401
 
     import kernellab.sketch.run.interpreter
@@ -98,6 +99,7 @@ def _serve(channel: socket.socket, level: str, scratch: str, writing: int) -> No
     # a worker that searched the imports for garbage would copy each of their pages
     gc.collect()
     gc.freeze()
+    gc.enable()
     _say(channel, {"held": held})
     workers: set[int] = set()
     with suppress(OSError):
