@@ -63,7 +63,7 @@ WRONG = {
     "all-zero": (body("return torch.zeros_like(x)"), Stage.CORRECT),
     "off-by-scale": (body("return 1.01 * (torch.relu(x) + y)"), Stage.CORRECT),
     "off-by-constant": (body("return torch.relu(x) + y + 0.5"), Stage.CORRECT),
-    "identity": (body("return y.clone()"), Stage.CORRECT),
+    "identity": (body("return x.clone()"), Stage.CORRECT),
     "accumulate-dtype": (body("return (x.bfloat16().relu() + y.bfloat16()).float()"), Stage.CORRECT),
     "nan": (body("z = torch.relu(x) + y\nz[3, 5] = float('nan')\nreturn z"), Stage.CORRECT),
     "edge-tile": (body("z = torch.relu(x) + y\nz[:, 64:] = 0\nreturn z"), Stage.CORRECT),
