@@ -82,14 +82,26 @@ def _call(node: Node, names: Mapping[Node, str]) -> str:
     if not hasattr(target, "_schema"):
         source, item = node.args
         return f"{_written(source, names)}[{item!r}]"
-    namespace, word = target._schema.name.split("::")
+    word = target._schema.name.partition("::")[2]
     plain = not node.kwargs and len(node.args) == 2
     if word in _SIGNS and plain and target._overloadname in ("Tensor", "Scalar"):
         left, right = (_written(a, names) for a in node.args)
         return f"{left} {_SIGNS[word]} {right}"
-    args = [_written(a, names) for a in node.args]
-    args += [f"{key}={_written(v, names)}" for key, v in node.kwargs.items() if key not in ("device", "pin_memory")]
-    return f"torch.ops.{namespace}.{word}.{target._overloadname}({', '.join(args)})"
+    return operation_text(target, node, lambda value: _written(value, names), next(iter(names.values()), ""))
+
+
+def operation_text(target: Any, node: Node, text_of: Callable[[Any], str], tensor: str) -> str:
+    """``torch.ops.aten.mul.Tensor(x, y)``: an operation with the node's arguments, which ``text_of`` writes.
+
+    One that makes a tensor from none makes it on the device of ``tensor``, the name of one: a GPU's reference is called
+    with ``torch.device``, which does not reach an operation of ATen.
+    """
+    arguments = [text_of(a) for a in node.args]
+    arguments += [f"{key}={text_of(v)}" for key, v in node.kwargs.items() if key not in ("device", "pin_memory")]
+    types = {argument.name: str(argument.type) for argument in target._schema.arguments}
+    if tensor and "device" in types and not any("Tensor" in kind for kind in types.values()):
+        arguments.append(f"device={tensor}.device")
+    return f"torch.ops.{target._schema.name.replace('::', '.')}.{target._overloadname}({', '.join(arguments)})"
 
 
 def _written(value: Any, names: Mapping[Node, str]) -> str:

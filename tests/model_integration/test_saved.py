@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernellab import ci
 from kernellab.agents.briefs import DesignBrief
@@ -164,6 +167,22 @@ def test_parts_of_a_tensor_that_are_written_are_not_left_out() -> None:
 def test_nothing_is_saved_that_costs_more_than_it_spares(names: str, body: str, given: str) -> None:
     texts = pair_texts(load_task(TASK.format(names=names, body=body, given=given), "odd"))
     assert not texts.forward and not texts.saved and "_saved" not in texts.backward
+
+
+def test_texts_make_their_tensors_where_the_inputs_are() -> None:
+    """A causal mask is made by ``aten.arange``, which ``torch.device`` does not reach."""
+    names, body, given, _ = FORMS["causal"]
+    texts = pair_texts(load_task(TASK.format(names=names, body=body, given=given)))
+    assert texts.forward is not None and "arange" in texts.forward and "arange" in texts.backward
+    for text in (texts.forward, texts.backward):
+        module: dict[str, Any] = {}
+        exec(text, module)
+        with FakeTensorMode():
+            tensors = [
+                torch.empty((2, 4, 96, 1 if name == "saved2" else 32), device="cuda")
+                for name in inspect.signature(module["reference"]).parameters
+            ]
+            assert {result.device.type for result in module["reference"](*tensors)} == {"cuda"}
 
 
 def test_on_a_gpu_the_forward_saves_in_its_own_launch_and_the_backward_has_no_forward() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Graph, Node
 
 from kernellab.errors import CaptureError
-from kernellab.model_integration.task_text import literal
+from kernellab.model_integration.task_text import literal, operation_text
 
 #: what a person does about a backward that cannot be written down
 REMEDY = "Write the reference with functions of torch on its tensors alone, or leave out GRAD = True."
@@ -47,7 +47,7 @@ def graph_text(name: str, graph: Graph, arguments: Sequence[str]) -> GraphText:
         elif node.op == "call_function" and _word(node) in ("alias", "detach"):
             texts[node] = texts[node.args[0]]
         elif node.op == "call_function":
-            text = _expression(name, node, texts)
+            text = _expression(name, node, texts, next(iter(arguments), ""))
             if _is_number(node.meta.get("val")):
                 texts[node] = f"({text})" if node.target in _SIGNS else text
                 continue
@@ -70,7 +70,7 @@ def unused_name(word: str, used: set[str]) -> str:
     return name
 
 
-def _expression(task_name: str, node: Node, texts: dict[Node, str]) -> str:
+def _expression(task_name: str, node: Node, texts: dict[Node, str], tensor: str) -> str:
     def text_of(value: Any) -> str:
         return literal(value, texts.__getitem__)
 
@@ -86,12 +86,9 @@ def _expression(task_name: str, node: Node, texts: dict[Node, str]) -> str:
         raise CaptureError(f"The backward of {task_name!r} uses {target}, which cannot be written as text.", REMEDY)
     if target in _VIEWS:
         target = torch.ops.aten.reshape.default
-    space, word = target._schema.name.split("::")
-    if word == "sym_size":
+    if _word(node) == "sym_size":
         return f"{text_of(node.args[0])}.shape[{text_of(node.args[1])}]"
-    args = [text_of(a) for a in node.args]
-    args += [f"{key}={text_of(v)}" for key, v in node.kwargs.items() if key not in ("device", "pin_memory")]
-    return f"torch.ops.{space}.{word}.{target._overloadname}({', '.join(args)})"
+    return operation_text(target, node, text_of, tensor)
 
 
 def _word(node: Node) -> str:
