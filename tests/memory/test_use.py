@@ -121,6 +121,13 @@ def test_what_was_measured_elsewhere_starts_a_race_and_no_design(place: Path) ->
     assert stale(had, "a CPU", {"compiler": "12.2.1"}) == ""
 
 
+def test_numbers_of_the_verifier_that_only_got_other_names_keep_figures_valid(place: Path) -> None:
+    measured = Measured(trust=Trust.T2, verifier="b9a5b23e7433")
+    had = starts(bench(place), _designs())[0].hit.kernel.model_copy(update={"measured": measured})
+    assert stale(had, "a CPU", {"verifier": "6d68bd180639"}) == ""
+    assert stale(had, "a CPU", {"verifier": "another"}) == "measured by another Verifier"
+
+
 def test_values_go_to_the_design_that_is_built_alike_at_its_nearest_choices() -> None:
     designs = [d.sketch for d in _designs()]
     small = next(n for n, d in enumerate(designs) if min(load_program(d).tunables[0].choices) == 16)

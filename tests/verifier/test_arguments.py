@@ -132,7 +132,7 @@ def test_few_sizes_are_tried_of_many_numbers_that_stand_together() -> None:
     table = ", ".join(str(n) for n in range(6, 600))
     pairs = together_in(Source(dsl="cpp", files={"kernel.cpp": "\n".join(f"{{{n}, {n + 1}}}" for n in range(6, 600))}))
     assert len(pairs) == 594 and not together_in(Source(dsl="cpp", files={"kernel.cpp": f"1.5, {table}"}))
-    assert len(at_pairs(VARIANCE, {"M": 600, "N": 2048}, pairs)) == DRAWN.together
+    assert len(at_pairs(VARIANCE, {"M": 600, "N": 2048}, pairs)) == DRAWN.paired_literals
 
 
 @pytest.mark.parametrize("kind", TWO)

@@ -28,7 +28,7 @@ DTYPES = (
     torch.uint16, torch.uint32, torch.uint64, torch.bool,
 )  # fmt: skip
 #: a piece of 2 tiles and an output of 4 are the largest that are compared whole, so that few elements cross each limit
-SMALL = replace(DEVICE, piece=2 * 64 * 64, whole=4 * 64 * 64, glance=3 * 64 * 64)
+SMALL = replace(DEVICE, piece_elements=2 * 64 * 64, whole_elements=4 * 64 * 64, glance_elements=3 * 64 * 64)
 SMALL_PIECE = 2 * 64 * 64
 
 
@@ -124,7 +124,7 @@ def test_nor_at_the_sizes_of_real_pieces(dtype: torch.dtype, shape: tuple[int, .
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_nor_where_outputs_begin_to_be_compared_in_pieces(more: int) -> None:
-    want = torch.linspace(1.0, 2.0, DEVICE.whole + more, dtype=torch.float64)
+    want = torch.linspace(1.0, 2.0, DEVICE.whole_elements + more, dtype=torch.float64)
     got = torch.zeros_like(want)
     mismatch, _ = compare.compare(got, Reference(want, None), Limits.of("float64"))
     assert mismatch is not None and not bool(got.any())

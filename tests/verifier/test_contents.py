@@ -212,7 +212,7 @@ def test_canaries_come_in_secret_rounds_early_and_late_and_one_after_the_last() 
 def test_what_is_still_to_be_timed_is_shown_to_nobody_before() -> None:
     contents = _contents(_unary("torch.cumsum(x, 0)", "torch.randint(0, 1 << 30, (64,))"))
     for _ in range(3):
-        block = [contents.next(i)[0] for i in range(TIMING.block)]
+        block = [contents.next(i)[0] for i in range(TIMING.block_calls)]
         assert not any(torch.equal(contents.uncounted()[0], new) for new in block)
 
 

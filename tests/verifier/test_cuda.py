@@ -293,12 +293,12 @@ def test_outputs_that_differ_from_the_first_call_s_are_told_in_full() -> None:
 
 def test_the_largest_go_s_outputs_leave_room_for_a_failure_s_words() -> None:
     control = Control(Control.create())
-    most = DEVICE.calls * CAPS.outputs
+    most = DEVICE.go_calls * CAPS.outputs
     place = (4096, 4096, 16, 0), (2, 2), (2, 1)
     for i in range(most):
         control.write_output(i, *place)
     control.write_done(most, 0.5)
-    assert len(control.read(DEVICE.calls).outputs) == most
+    assert len(control.read(DEVICE.go_calls).outputs) == most
     control.write_error(1, "x" * 30_000)
     assert control.read().error == "x" * 30_000
 
@@ -374,7 +374,7 @@ def spoiled(kind: str, want: torch.Tensor) -> torch.Tensor:
 def test_pieces_judge_as_the_whole_does(
     kind: str, shape: tuple[int, ...], doubled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces_module, "DEVICE", replace(DEVICE, piece=1 << 13))
+    monkeypatch.setattr(pieces_module, "DEVICE", replace(DEVICE, piece_elements=1 << 13))
     torch.manual_seed(7)
     want = torch.randn(shape)
     reference = Reference(want, want.double() * (1 + 1e-8) if doubled else None)
@@ -394,7 +394,7 @@ def test_pieces_judge_as_the_whole_does(
 def test_a_large_output_goes_through_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     from kernellab.verifier.compare import compare as compare_module
 
-    monkeypatch.setattr(compare_module, "DEVICE", replace(DEVICE, whole=1000))
+    monkeypatch.setattr(compare_module, "DEVICE", replace(DEVICE, whole_elements=1000))
     want = torch.randn(40, 50)
     got = want.clone()
     got[7, 8] = 30.0

@@ -50,7 +50,7 @@ def test_an_error_next_to_a_zero_that_no_rounding_explains_is_found(
     near = cases_near_zeros(selection.drawn_base(load_task(text, "zeros")))
     assert near
     off = max(one.share_off([kernel(*one.case.args)]) for one in near)
-    assert (off <= EDGES.near_zeros / 2) if right else (off > EDGES.near_zeros), off
+    assert (off <= EDGES.near_zeros_share / 2) if right else (off > EDGES.near_zeros_share), off
 
 
 @pytest.mark.parametrize(

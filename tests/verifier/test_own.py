@@ -165,7 +165,7 @@ def test_a_function_is_named_by_its_place_in_a_file() -> None:
 
 
 def test_few_samples_say_nothing_and_many_say_whose_code_it_is() -> None:
-    few = Counted(own=0, libraries=(("blas", HONEST.samples_least - 1),), all=80, seconds=1e-3)
+    few = Counted(own=0, libraries=(("blas", HONEST.min_samples - 1),), all=80, seconds=1e-3)
     assert not few.told and not few.leans
     much = Counted(own=2, libraries=(("blas", 78),), all=80, seconds=1e-3)
     assert much.leans and much.share < 0.05

@@ -37,7 +37,7 @@ def test_a_right_kernel_has_a_time_beside_eager_and_no_verdict(verifier: Verifie
     source = Source(dsl="cpp", files={"kernel.py": RMS_CPP}, origin=Author.HUMAN)
     found = verifier.rank(SCALED, source, TARGET, options=OPTIONS, progress=told.append)
     assert found.ranked and found.trust is Trust.T1, found.reason
-    assert found.time is not None and found.time.samples >= RANK.least
+    assert found.time is not None and found.time.samples >= RANK.min_pairs
     assert found.paired is not None and found.paired.baseline == "eager"
     assert found.paired.low <= found.paired.speedup <= found.paired.high
     taken = [s.name for s in found.stages if s.state is not StageState.NOT_REACHED]
@@ -140,7 +140,7 @@ def test_the_cases_of_a_ranking_are_of_several_families_at_sizes_that_no_tile_di
 def test_rankings_of_a_task_share_their_cases_for_a_while() -> None:
     relu_add = load_task(RELU_ADD, "relu_add")
     recent = Recent()
-    found = [recent.of(load_task(SCALE, "scale"), RankCases) for _ in range(RANK.uses + 1)]
+    found = [recent.of(load_task(SCALE, "scale"), RankCases) for _ in range(RANK.case_uses + 1)]
     assert len({id(cases) for cases in found[:-1]}) == 1 and found[-1] is not found[0]
     assert recent.of(relu_add, RankCases).task == relu_add
     assert recent.of(SCALED, RankCases) is not found[-1], "the last task alone is kept"
@@ -157,6 +157,6 @@ def _sides(spread: float, pairs: int) -> list[Side]:
 
 
 def test_a_ratio_is_sharp_when_chance_moves_it_by_less_than_three_percent() -> None:
-    assert is_sharp(_sides(0.005, 10), RANK.sharp) and not is_sharp(_sides(0.1, 10), RANK.sharp)
-    assert is_sharp(_sides(0.02, 80), RANK.sharp), "more pairs sharpen it"
-    assert is_sharp(_sides(0.005, 10)[:1], RANK.sharp), "alone its own times count"
+    assert is_sharp(_sides(0.005, 10), RANK.sharp_share) and not is_sharp(_sides(0.1, 10), RANK.sharp_share)
+    assert is_sharp(_sides(0.02, 80), RANK.sharp_share), "more pairs sharpen it"
+    assert is_sharp(_sides(0.005, 10)[:1], RANK.sharp_share), "alone its own times count"

@@ -77,7 +77,9 @@ def verified(
     monkeypatch.setattr(type(adapter), "compiles_in_calls", processes)
     monkeypatch.setattr(Worker, "close", close)
     # as many sizes from all over the ranges as are compiled ahead
-    monkeypatch.setattr("kernellab.verifier.stages.correct.CORRECT", replace(CORRECT, all_over=DEVICE.rehearsed_sizes))
+    monkeypatch.setattr(
+        "kernellab.verifier.stages.correct.CORRECT", replace(CORRECT, range_sizes=DEVICE.rehearsed_sizes)
+    )
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     source = Source(dsl="cpp", files={"kernel.py": JIT.replace("WHAT", what)}, origin=Author.MODEL)
     options = VerifyOptions(level=Trust.T1, allow_library=True, threads=1)
@@ -95,7 +97,7 @@ def test_sizes_are_met_ahead_by_other_processes_that_see_no_contents(
     assert len(others) > 20 and len({by for by, _ in others}) == 2, made
     assert not any(contents for _, contents in others)
     # the smoke test's, one that comes of answers, the long one, and those that are left out
-    assert len(made) - len(others) <= 3 + DEVICE.unrehearsed
+    assert len(made) - len(others) <= 3 + DEVICE.unrehearsed_sizes
 
 
 def test_a_kernel_that_is_right_for_sizes_alone_that_were_compiled_ahead_is_refused(

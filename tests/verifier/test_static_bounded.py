@@ -63,9 +63,9 @@ def processor() -> float:
 def test_a_busy_machine_refuses_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = bounded.check
     monkeypatch.setattr(bounded, "check", lambda source: (time.sleep(3), whole(source))[1])
-    monkeypatch.setattr(bounded, "STATIC", replace(bounded.STATIC, seconds=1.0))
+    monkeypatch.setattr(bounded, "STATIC", replace(bounded.STATIC, processor_seconds=1.0))
     assert not analysed({"kernel.py": ENTRY}).refused, "it waited three seconds and worked less than one"
-    monkeypatch.setattr(bounded, "STATIC", replace(bounded.STATIC, patience=0.3))
+    monkeypatch.setattr(bounded, "STATIC", replace(bounded.STATIC, wall_seconds=0.3))
     with pytest.raises(JudgeBusy, match=r"too busy.*0 s"):
         analysed({"kernel.py": ENTRY})
 

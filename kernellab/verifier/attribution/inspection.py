@@ -61,7 +61,8 @@ class Looks:
 
     @property
     def _chance(self) -> float:
-        return TIMING.look_chances[len(self.sampler.looks) >= TIMING.looks]
+        chances = TIMING.look_chances
+        return chances.first if len(self.sampler.looks) < TIMING.frequent_looks else chances.later
 
     @contextmanager
     def at(self, usual: float) -> Iterator[None]:

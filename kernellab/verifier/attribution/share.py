@@ -81,7 +81,7 @@ class Counted:
         """The share of all looks at code that is neither the candidate's nor known; 0 if chance may explain it."""
         count = sum(n for _, n in self.strangers)
         share = count / ((count + self.own + self.library + self.runtime) or 1)
-        return share if share > HONEST.unknown_share and self.strange_looks >= HONEST.unknown_least else 0.0
+        return share if share > HONEST.unknown_share and self.strange_looks >= HONEST.min_unknown_looks else 0.0
 
     @property
     def library(self) -> float:
@@ -100,7 +100,7 @@ class Counted:
     @property
     def told(self) -> bool:
         """Are the looks enough for a conclusion?"""
-        return not self.unseen and self.number >= HONEST.samples_least
+        return not self.unseen and self.number >= HONEST.min_samples
 
     @property
     def leans(self) -> bool:
@@ -108,7 +108,7 @@ class Counted:
         if not self.told:
             return False
         n = self.number
-        spread = HONEST.sample_errors * math.sqrt(max(self.share * (1 - self.share), 1 / n) / n)
+        spread = HONEST.share_standard_errors * math.sqrt(max(self.share * (1 - self.share), 1 / n) / n)
         seconds = (1 - self.share) * n / max(self.all, 1) * self.seconds
         return self.share + spread < HONEST.own_share and seconds > HONEST.library_seconds
 
@@ -128,7 +128,7 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
         sampler = Sampler(worker)
     except Unseen as unseen:
         return Counted(unseen=str(unseen))
-    for number in range(HONEST.sample_times + 1):
+    for number in range(HONEST.more_samplings + 1):
         # half suffice if they show only the candidate's code: timed calls are sampled too
         part = 1.0 if number else 0.5
         called = len(seconds)
@@ -136,7 +136,7 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
             # at least one call: on a busy machine the time may be over before the first begins
             end = time.monotonic() + part * HONEST.sample_seconds
             while len(seconds) == called or (
-                time.monotonic() < end and len(sampler.looks) < part * HONEST.samples and not sampler.refused
+                time.monotonic() < end and len(sampler.looks) < part * HONEST.max_samples and not sampler.refused
             ):
                 deadline = stages.context.left(stages.call_deadline(case))
                 seconds.append(own_seconds(worker.call(layout, (0,), deadline, late=contents.next())))
@@ -222,7 +222,7 @@ def hot_spots(looked: Sequence[Looked]) -> HotSpots | None:
     spots = [
         HotSpot(function=name, offset=offset, count=count)
         for (name, offset), count in places.most_common(HONEST.hot_spots)
-        if name and len(name) <= HONEST.hot_name
+        if name and len(name) <= HONEST.hot_name_characters
     ]
     return HotSpots(
         samples=len(samples), spots=tuple(spots), further=len(own_samples) - sum(s.count for s in spots),
@@ -299,7 +299,7 @@ def _builtins(looks: Sequence[Sequence[Sample]], kinds: dict[Sample, Kind], seco
     samples = [s for look in looks for s in look if kinds[s] is Kind.INTERPRETER]
     places = sorted(s.place for s in samples)
     addresses: set[int] = set()
-    least = max(HONEST.samples_least, HONEST.loop_share * len(places))
+    least = max(HONEST.min_samples, HONEST.loop_share * len(places))
     for i, low in enumerate(places):
         inside = bisect_left(places, low + HONEST.loop_bytes) - i
         share = inside / max(len(looks), 1)

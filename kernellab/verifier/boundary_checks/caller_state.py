@@ -135,7 +135,7 @@ def _is_oversized(held_bytes: object, results: object) -> bool:
     """Return whether the kernel's results hold much more memory than the reference's ``results`` do."""
     tensors = [t for t in (results if isinstance(results, (tuple, list)) else [results]) if isinstance(t, Tensor)]
     needed = sum(t.untyped_storage().nbytes() for t in tensors)
-    most = EDGES.oversized * needed + EDGES.oversized_bytes
+    most = EDGES.oversized_factor * needed + EDGES.oversized_bytes
     return isinstance(held_bytes, int) and bool(needed) and held_bytes > most
 
 

@@ -77,14 +77,17 @@ class _Search:
     def _rows(self) -> Iterator[Row]:
         """Yield the rows of two factors, then those of three sizes and scalars while there is time."""
         interpreted = self.stages.context.interpreted
-        began, until = time.thread_time(), time.monotonic() + (DRAWN.interpreted if interpreted else COMBINED.wall)
-        least = COMBINED.least if self.factors.bytes <= COMBINED.bytes else 0
-        least_of_clock = COMBINED.interpreted if interpreted else 0
+        began, until = (
+            time.thread_time(),
+            time.monotonic() + (DRAWN.interpreted_seconds if interpreted else COMBINED.wall_seconds),
+        )
+        least = COMBINED.min_combinations if self.factors.bytes <= COMBINED.max_bytes else 0
+        least_of_clock = COMBINED.interpreted_combinations if interpreted else 0
         few = [i for i, factor in enumerate(self.factors.all) if factor.kind in (Kind.SIZE, Kind.SCALAR)]
         for number, row in enumerate(chain(self.array.rows(2), self.array.rows(3, few))):
             over = number >= least and time.thread_time() - began > COMBINED.seconds
             late = number >= least_of_clock and time.monotonic() > until
-            if over or late or self._causes >= COMBINED.causes:
+            if over or late or self._causes >= COMBINED.max_causes:
                 return
             # What the verdict says already is not tried again.
             yield tuple(0 if (factor, level) in self._done else level for factor, level in enumerate(row))

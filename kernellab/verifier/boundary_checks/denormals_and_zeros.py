@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def denormals(stages: Stages, base: Case) -> None:
     """Check inputs so small that the answers are denormal; zeros instead yield the label ``denormals flushed``."""
-    case = base.with_change(("scale", -1, EDGES.denormal))
+    case = base.with_change(("scale", -1, EDGES.denormal_scale))
     try:
         native = [r.native for r in case.references]
     except TaskError:
@@ -46,7 +46,7 @@ def denormals(stages: Stages, base: Case) -> None:
     for output, is_denormal in zip(outputs, denormal_places, strict=True):
         if output.shape != is_denormal.shape or not bool(is_denormal.any()):
             continue
-        if bool((output[is_denormal] == 0).double().mean() > EDGES.flushed):
+        if bool((output[is_denormal] == 0).double().mean() > EDGES.flushed_share):
             stages.context.findings.add(Mark(kind="denormals-flushed"))
 
 
@@ -93,7 +93,7 @@ def _with_minus_zeros(base: Case) -> tuple[Any, ...]:
             continue
         legal = legal_values(spec, value, base.task.domain.get(spec.name))
         if legal.support in OPEN and legal.low <= 0 <= legal.high:
-            is_zeroed = (torch.rand(value.shape, generator=generator) < EDGES.zeros).to(value.device)
+            is_zeroed = (torch.rand(value.shape, generator=generator) < EDGES.negative_zero_share).to(value.device)
             args[i] = value.masked_fill(is_zeroed, -0.0)
     return tuple(args)
 

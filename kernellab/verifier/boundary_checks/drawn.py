@@ -81,7 +81,7 @@ def _late(stages: Stages) -> None:
             right=right,
             covered=frozenset({not_handled(kind, name)}),
         )
-        for position, name, legal in islice(free_floats(base), DRAWN.ordered)
+        for position, name, legal in islice(free_floats(base), DRAWN.sorted_arguments)
         for kind, right in _SPECIAL.items()
         if legal.support in OPEN and task.domain.get(name) in (None, "real")
     ]
@@ -111,7 +111,7 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
     if stages.context.interpreted:
         return
     compared = compared_by(stages.source)
-    numbers = [n for n in compared if n not in (0.0, 1.0)][: DRAWN.compared]
+    numbers = [n for n in compared if n not in (0.0, 1.0)][: DRAWN.comparison_numbers]
     at_numbers: list[Proposal] = []
     among: list[Proposal] = []
     known_limits = of(stages.context.findings.conditions, DrawnLimit)
@@ -130,7 +130,7 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
         else:
             at_numbers += _at(spec.name, position, value, _own_range(base, position), numbers, limits)
     # one of each first: of the others there are several draws
-    _run_proposals(stages, base, [*in_order(at_numbers), *in_order(among)], DRAWN.compared_seconds)
+    _run_proposals(stages, base, [*in_order(at_numbers), *in_order(among)], DRAWN.comparison_seconds)
 
 
 def _at(
@@ -160,7 +160,7 @@ def _among(
 ) -> Iterator[Proposal]:
     """Yield integers of a wide range, among which a number that a source has compared something with comes often.
     Beyond ``limits`` the kernel is known to be wrong."""
-    for number in [n for n in compared if _holds(value.dtype, n)][: DRAWN.compared]:
+    for number in [n for n in compared if _holds(value.dtype, n)][: DRAWN.comparison_numbers]:
         span = int(min(number - integers.least, integers.most - number, _MOST_AROUND))
         ends = (number - span, number + span)
         if span < _LEAST_AROUND or any(_is_beyond(end, limit) for end in ends for limit in limits):
@@ -221,11 +221,11 @@ def ordered(stages: Stages, base: Case) -> None:
     """
     proposals = [
         Proposal(pattern_at(position, kind, 0, 0), Grade.REFUSED, f"{name} {words} not handled", always=True)
-        for position, name, _ in islice(free_floats(base), DRAWN.ordered)
+        for position, name, _ in islice(free_floats(base), DRAWN.sorted_arguments)
         for kind, words in (("ascending", "in order"), ("descending", "in falling order"), ("equal", "of equal rows"))
     ]
-    proposals += islice(_whole(base), 2 * DRAWN.ordered)
-    _run(stages, Survey(base, 0, DRAWN.ordered_seconds, given=proposals, alone=True))
+    proposals += islice(_whole(base), 2 * DRAWN.sorted_arguments)
+    _run(stages, Survey(base, 0, DRAWN.sorted_seconds, given=proposals, alone=True))
 
 
 #: Special values to the limit within which a kernel that misses them is right.
@@ -262,9 +262,9 @@ def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
     for position, name, legal in free_floats(base):
         value = base.args[position]
         n = value.shape[-1]
-        blocks = sorted((m for m in numbers if DRAWN.block <= m < n), reverse=True)
+        blocks = sorted((m for m in numbers if DRAWN.min_block_literal <= m < n), reverse=True)
         seams = ((m * k + d) for m in blocks for k in range(1, (n - 1) // m + 1) for d in (0, -1, 1))
-        places = list(dict.fromkeys(at for at in islice(seams, DRAWN.seams) if at < n))
+        places = list(dict.fromkeys(at for at in islice(seams, DRAWN.seam_positions) if at < n))
         if not places or legal.support is Support.NONPOSITIVE or not legal.low <= 0 or legal.high < 1:
             continue
         room = FILLED * (value.numel() // n)

@@ -54,11 +54,11 @@ def run_survey(stages: Stages, survey: Survey, reports: bool = False) -> int:
         Refused: A wrong answer is a failure.
     """
     conditions = {limit.values for limit in of(stages.context.findings.conditions, DrawnLimit)}
-    end = time.monotonic() + (DRAWN.interpreted if stages.context.interpreted else inf)
+    end = time.monotonic() + (DRAWN.interpreted_seconds if stages.context.interpreted else inf)
     drawn_cases = _decisive_first(survey.cases) if stages.context.interpreted else survey.cases
     for number, drawn_case in enumerate(drawn_cases):
         # An interpreter on a busy machine skips cases after the first few.
-        if time.monotonic() > end and number >= DRAWN.least:
+        if time.monotonic() > end and number >= DRAWN.min_cases:
             return len(drawn_cases) - number
         if reports:
             stages.context.tell(f"drawn input {number + 1} of {len(drawn_cases) + survey.untried}")

@@ -118,7 +118,7 @@ class Factors:
     def __init__(self, base: Case, known: Sequence[Condition]) -> None:
         self.task, self.base, self._known = base.task, base, list(known)
         self.all: list[Factor] = []
-        small = {d.name: max(d.min, min(d.max, COMBINED.small)) for d in self.task.dims}
+        small = {d.name: max(d.min, min(d.max, COMBINED.usual_size)) for d in self.task.dims}
         #: Sizes where no factor has another one.
         self.sizes = small if runs_at(self.task, tuple(small.items())) else dict(base.sizes)
         #: Bytes there.
@@ -146,16 +146,16 @@ class Factors:
         source."""
         for dim in self.task.dims:
             name, usual = dim.name, self.sizes[dim.name]
-            named = [n for n in numbers if COMBINED.middle[0] <= n < COMBINED.longest]
+            named = [n for n in numbers if COMBINED.middle_sizes[0] <= n < COMBINED.max_literal_size]
             spans = {
-                f"{name} = 0": (0, 0), f"{name} = 1": (1, 1), f"middle {name}": COMBINED.middle,
-                f"long {name}": COMBINED.long,
+                f"{name} = 0": (0, 0), f"{name} = 1": (1, 1), f"middle {name}": COMBINED.middle_sizes,
+                f"long {name}": COMBINED.long_sizes,
             }  # fmt: skip
             levels = [
                 Level(words, partial(_DRAW.randint, low, min(high, dim.max)), most=min(high, dim.max), masks=high < 2)
                 for words, (low, high) in spans.items() if dim.min <= low <= dim.max and low != usual
             ]  # fmt: skip
-            whole = [n for n in COMBINED.whole if dim.min <= n <= dim.max]
+            whole = [n for n in COMBINED.tile_sizes if dim.min <= n <= dim.max]
             if whole:
                 levels.append(Level(f"{name} a multiple of 64", partial(_DRAW.choice, whole), most=max(whole)))
             past = [m for n in named for m in (n + 1, n + _DRAW.randint(2, 9)) if dim.min <= m <= dim.max]
@@ -166,7 +166,7 @@ class Factors:
     def add_scalars(self, right: Mapping[int, Sequence[Any]], compared: Sequence[float]) -> None:
         """Each scalar: the classes of those values for which the kernel was ``right``, by position; the numbers that a
         source has ``compared`` something with part the classes too."""
-        ends = sorted({0.0, 1.0, COMBINED.large, *compared[: COMBINED.compared]})
+        ends = sorted({0.0, 1.0, COMBINED.large_scalar, *compared[: COMBINED.scalar_literals]})
         for position, values in right.items():
             name, usual = self.task.args[position].name, self.base.args[position]
             limit = ScalarLimit(argument=name, value=usual, refuted=True)
@@ -201,13 +201,13 @@ class Factors:
         for position, kinds in levels.items():
             first = [level for (kind, _), level in kinds.items() if kind in COMBINED.contents_first]
             rest = [level for level in kinds.values() if level not in first]
-            more = _DRAW.sample(rest, min(len(rest), max(COMBINED.contents - len(first), 0)))
+            more = _DRAW.sample(rest, min(len(rest), max(COMBINED.max_contents - len(first), 0)))
             self._add(Kind.CONTENTS, position, [*first, *more])
 
     def add_layouts(self, places: bool) -> None:
         """Each tensor: strides, and with ``places`` where it lies in memory and one tensor given twice."""
         written = set(self.task.module().written)
-        for position in layouts.free_tensors(self.base)[: COMBINED.arguments]:
+        for position in layouts.free_tensors(self.base)[: COMBINED.relaid_arguments]:
             name, rank = self.task.args[position].name, self.base.args[position].dim()
             levels = [
                 _placed(f"{words} {name}", layouts.Placed(strides), StridesLimit(contiguous=limit))
@@ -222,7 +222,7 @@ class Factors:
                     mark = Mark(kind="expanded-inputs-unsupported")
                     levels.append(_placed(f"expanded {name}", layouts.Placed(repeats=True), mark))
             self._add(Kind.LAYOUT, position, levels)
-        for pair in layouts.like_pairs(self.base)[: COMBINED.pairs if places else 0]:
+        for pair in layouts.like_pairs(self.base)[: COMBINED.aliased_pairs if places else 0]:
             names = " and ".join(self.task.args[i].name for i in pair)
             self._add(Kind.TWICE, pair, [Level(f"one tensor for {names}", condition=Mark(kind="tensor-given-twice"))])
 
@@ -243,7 +243,7 @@ class Factors:
         for factor, level in zip(self.all, row, strict=True):
             if factor.kind is Kind.SIZE and level:
                 sizes[factor.target] = factor.levels[level].most
-        return input_bytes(self.task, sizes) <= max(COMBINED.bytes, self.bytes)
+        return input_bytes(self.task, sizes) <= max(COMBINED.max_bytes, self.bytes)
 
     def drawn(self, row: Row) -> Combination:
         """Return a combination of the levels of ``row``, with values drawn for them."""

@@ -46,7 +46,7 @@ def apart(stages: Stages, case: Case, outputs: Sequence[Output]) -> None:
     reference_outputs: Sequence[Tensor] = ()
     for (i, first), (j, second) in combinations(enumerate(returned), 2):
         # Of long outputs the addresses of all elements take too much memory.
-        if not 0 < min(first.end, second.end) - max(first.data, second.data) <= HONEST.kept_bytes:
+        if not 0 < min(first.end, second.end) - max(first.data, second.data) <= HONEST.reread_bytes:
             continue
         reference_outputs = reference_outputs or stages.task.module().called(case.args)[0]
         if reference_outputs[i].untyped_storage().data_ptr() == reference_outputs[j].untyped_storage().data_ptr():
@@ -114,7 +114,7 @@ class Memory:
     def keep(self, call: Call, outputs: Sequence[Tensor]) -> None:
         """Keep a call's outputs to check that they stay unchanged during the next call."""
         worker = self._stages.worker
-        small = sum(o.nbytes for o in outputs) <= HONEST.kept_bytes
+        small = sum(o.nbytes for o in outputs) <= HONEST.reread_bytes
         if small and worker.access.on_host and not self._stages.task.module().mutates:
             self._last = LastCall(worker, worker.asked, call.outputs, outputs)
 

@@ -60,7 +60,7 @@ def near_zeros(stages: Stages, base: Case) -> None:
     the arguments does not explain, and that the reference does not have, is a flag."""
     for near in cases_near_zeros(base):
         outputs = outputs_of(stages, near.case)
-        if outputs is not None and near.share_off(outputs) > EDGES.near_zeros:
+        if outputs is not None and near.share_off(outputs) > EDGES.near_zeros_share:
             stages.context.findings.add(Mark(kind="inexact-near-zeros"))
             return
 
@@ -119,7 +119,7 @@ def _near(curve: _Curve, ends: tuple[float, float]) -> NearZeros | None:
     try:
         zeros = _zeros(curve, value, ends)
         is_zero = zeros.isfinite()
-        if int(is_zero.sum()) < EDGES.near_zeros_least:
+        if int(is_zero.sum()) < EDGES.near_zeros_elements:
             return None
         exponent = _LEAST_DISTANCE + (_MOST_DISTANCE - _LEAST_DISTANCE) * torch.rand(value.shape, generator=generator)
         side = torch.where(torch.rand(value.shape, generator=generator) < 0.5, -1.0, 1.0)

@@ -76,12 +76,12 @@ def _refute(stages: Stages, base: Case, position: int) -> None:
 def _variants(stages: Stages, base: Case, position: int, most: int) -> list[Case]:
     """Return the cases with other values of a scalar: ``most``, and more for what may be an axis, an extent of an
     argument, or a number of the source."""
-    if most == CORRECT.scalar_interpreted:
+    if most == CORRECT.scalar_values_interpreted:
         compared = compared_by(stages.source)[:2]
         return list(islice(other_values(base, position, compared=compared, few=True), most))
     is_whole_search = most == CORRECT.scalar_values
-    compared = compared_by(stages.source)[: CORRECT.scalar_compared if is_whole_search else 2]
-    named = stages.ahead.numbers[: CORRECT.scalar_named] if is_whole_search else ()
+    compared = compared_by(stages.source)[: CORRECT.scalar_comparisons if is_whole_search else 2]
+    named = stages.ahead.numbers[: CORRECT.scalar_literals] if is_whole_search else ()
     of_axes, of_extents = 2 * (AXES + 1), 3 * len(extents_of(base))
     of_source = 2 * len(named) + len(compared) + 2 * min(len(compared), SIDES)
     return list(islice(other_values(base, position, named, compared), most + of_axes + of_extents + of_source))

@@ -282,7 +282,7 @@ def is_noise(case: Case) -> bool:
         difference = (native.to(double.dtype) - double)[both_finite]
         if bool((native.isfinite() != double.isfinite()).any()):
             return True
-        if float(difference.norm()) > DRAWN.noise * float(double[both_finite].norm()):
+        if float(difference.norm()) > DRAWN.noise_error * float(double[both_finite].norm()):
             return True
     return False
 

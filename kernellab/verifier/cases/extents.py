@@ -91,13 +91,13 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
     short = {d.name: _inside(task, d.name, draw.choice((1, 2, 3, 5))) for d in task.dims}
     most, bounds = DRAWN.end_bytes, {d.name: d for d in task.dims}
     wanted: list[Callable[[], Sizes]] = []
-    for name in list(full)[: DRAWN.ends]:
+    for name in list(full)[: DRAWN.end_dims]:
         others = {k: n for k, n in short.items() if k != name}
         if _longest(task, others, (name,), most)[name] < bounds[name].max:
             others = {k: max(bounds[k].min, 1) for k in others}
         wanted.append(partial(_longest, task, others, (name,), most))
     if len(full) > 1:
-        for name in list(full)[: DRAWN.ends]:
+        for name in list(full)[: DRAWN.end_dims]:
             others = {k: n for k, n in full.items() if k != name}
             wanted.append(partial(_longest, task, others, (name,), most))
         wanted.append(lambda: alike(task, most))
@@ -148,7 +148,7 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     wanted: list[Callable[[], Sizes]] = [power, near, prime, partial(all_of, 2), partial(all_of, 3)]
     # Loops are unrolled by two and four: use each remainder of each Dim, two Dims at a time.
     wanted += [partial(unrolled, names[i : i + 2], rest) for i in range(0, len(names), 2) for rest in range(4)]
-    wanted += [partial(_named, task, name, 64 * draw.randint(1, 8)) for name in names[: DRAWN.ends]]
+    wanted += [partial(_named, task, name, 64 * draw.randint(1, 8)) for name in names[: DRAWN.end_dims]]
     # Each Dim empty, if allowed, and at one, with the others short and also longer than some tiles.
     smallest = [(d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
     wanted += [partial(_named, task, *named) for named in smallest]
@@ -158,8 +158,8 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
         for dim in task.dims:
             if dim.min <= number <= dim.max and number != full[dim.name]:
                 wanted += [partial(_named, task, dim.name, n) for n in (number + 1, number * draw.choice((2, 3)))]
-    del wanted[least + 2 * DRAWN.named :]
-    return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
+    del wanted[least + 2 * DRAWN.equal_literals :]
+    return _taken(task, wanted, DRAWN.literal_bytes, [dict(full)], tries=3)
 
 
 def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
@@ -167,7 +167,7 @@ def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     them or at a power of two, since a kernel may be wrong only there."""
     inside = [(d.name, n) for n in numbers for d in task.dims if d.min <= n <= d.max and n != full[d.name]]
     common_multiples = multiples(numbers)
-    inside = inside[: DRAWN.numbers]
+    inside = inside[: DRAWN.literal_sizes]
     for dim in task.dims:
         fitting = [m for m in common_multiples if dim.min <= m <= dim.max and m != full[dim.name]]
         inside += [(dim.name, m) for m in fitting[:_OF_TWO]]
@@ -177,10 +177,10 @@ def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     for dim in task.dims:
         inside += [(dim.name, n) for n in [m for m in products if dim.min <= m <= dim.max][:_OF_TWO]]
     wanted = [partial(_named, task, *named) for named in inside]
-    sizes = _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
+    sizes = _taken(task, wanted, DRAWN.literal_bytes, [dict(full)], tries=3)
     if len(task.dims) < 2:
         return sizes
-    shared = [n for n in numbers if all(d.min <= n <= d.max for d in task.dims)][: DRAWN.named]
+    shared = [n for n in numbers if all(d.min <= n <= d.max for d in task.dims)][: DRAWN.equal_literals]
     shared += [64 << _SYSTEM.randrange(4)]
     equal_dims = [partial(lambda n: {d.name: _inside(task, d.name, n) for d in task.dims}, n) for n in shared]
     return sizes + _taken(task, [*equal_dims, *_past(task, numbers)], DRAWN.end_bytes, [dict(full), *sizes], tries=1)
@@ -245,7 +245,7 @@ def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
     far = {d.name: min(d.max - 2, 4 * _LARGEST_TILE) for d in task.dims}
     most = {d.name: max((n for n in numbers if 2 * tile < n < far[d.name]), default=0) for d in task.dims}
     longer += [{**short, name: number + 3} for name, number in most.items() if number]
-    return _taken(task, [partial(dict, sizes) for sizes in longer], DRAWN.named_bytes, [], tries=1)
+    return _taken(task, [partial(dict, sizes) for sizes in longer], DRAWN.literal_bytes, [], tries=1)
 
 
 _SYSTEM = random.SystemRandom()
@@ -268,9 +268,9 @@ def at_pairs(task: Task, full: Mapping[str, int], pairs: Sequence[tuple[int, int
     inside.sort(key=lambda sizes: min(sizes.values()) < _SMALL)
     short = {d.name: _inside(task, d.name, 3) for d in task.dims}
     # each is tried with the reference: a table of numbers has hundreds
-    few = inside[: _TRIED * DRAWN.together]
+    few = inside[: _TRIED * DRAWN.paired_literals]
     wanted: list[Callable[[], Sizes]] = [partial(dict, {**short, **sizes}) for sizes in few]
-    return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=1)[: DRAWN.together]
+    return _taken(task, wanted, DRAWN.literal_bytes, [dict(full)], tries=1)[: DRAWN.paired_literals]
 
 
 #: Numbers below this are often no sizes: axes, counts, factors.
@@ -289,7 +289,7 @@ def of_paths(task: Task, numbers: Sequence[int]) -> list[Sizes]:
         beyond = max(named, _LONG) // 64 * 64 + 64
         short = {name: _inside(task, name, min(size, max(3, tiles[dim.name] // 8))) for name, size in tiles.items()}
         wanted.append(partial(dict, {**short, dim.name: _inside(task, dim.name, beyond)}))
-    return _taken(task, wanted, DRAWN.named_bytes, [], tries=1)[: CORRECT.paths]
+    return _taken(task, wanted, DRAWN.literal_bytes, [], tries=1)[: CORRECT.path_sizes]
 
 
 #: Row length from which a kernel may use another path than for short rows.

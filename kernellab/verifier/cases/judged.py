@@ -70,7 +70,9 @@ class Comparison:
         self.limits = [Limits.of(dtype, dict(task.tolerance), tf32) for dtype in self.dtypes]
         if task.strict and device.eager_tf32(task):
             # Allow the distance from float64 that eager has, which may use TF32.
-            self.limits = [replace(limit, own=ERROR.as_eager / ERROR.framework_factor) for limit in self.limits]
+            self.limits = [
+                replace(limit, own=ERROR.eager_error_factor / ERROR.framework_factor) for limit in self.limits
+            ]
         #: Limits for the task's own inputs; a strict task also compares these with eager.
         self._own_limits = self.limits
         if task.strict and not task.tolerance:
@@ -159,7 +161,7 @@ class Comparison:
         Raises VerifierError if the right answer is refused, a wrong one is accepted, or either is modified.
         """
         want, limits = case.native[i], self.limits_for(case)[i]
-        kind = sum(want.numel() > most for most in (PIECE, DEVICE.whole))
+        kind = sum(want.numel() > most for most in (PIECE, DEVICE.whole_elements))
         key = (i, tuple(want.shape) if case.is_declared else kind, *(() if kind else (limits,)))
         if key in self._tested:
             return
@@ -259,17 +261,17 @@ def without_chaos(got: Tensor, reference: Reference) -> Tensor | None:
     Another order of roundings changes which elements are that far off.
     """
     native, double = reference.native, reference.double
-    if double is None or not native.is_floating_point() or not native.numel() or native.numel() > DEVICE.whole:
+    if double is None or not native.is_floating_point() or not native.numel() or native.numel() > DEVICE.whole_elements:
         return None
     scale = double.abs() + double.abs().median()
     runs = (native, *([] if reference.nudged is None else [reference.nudged]), *(reference.either or list)())
-    few = max(int(((run.double() - double).abs() > HONEST.nowhere * scale).sum()) for run in runs)
+    few = max(int(((run.double() - double).abs() > HONEST.no_digit_error * scale).sum()) for run in runs)
     share = int(ERROR.cut_share * native.numel())
     if not 0 < few <= share:
         return None
     off = ((got.double() - double).abs() / scale).nan_to_num(float("inf")).reshape(-1)
     calm = got.contiguous().clone()
-    at = off.topk(min(ERROR.chaos_times * few, share)).indices
+    at = off.topk(min(ERROR.chaos_factor * few, share)).indices
     calm.view(-1)[at] = double.to(got.dtype).reshape(-1)[at]
     return calm
 

@@ -146,7 +146,7 @@ def mean_to_spread(args: tuple[Any, ...]) -> float:
     most = 0.0
     for value in args:
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-        if is_float and value.dim() > 1 and value.shape[-1] >= ERROR.row:
+        if is_float and value.dim() > 1 and value.shape[-1] >= ERROR.min_row_length:
             rows = value.double()
             spread, mean = torch.std_mean(rows, -1, correction=0)
             ratios = (mean / spread)[spread > torch.finfo(value.dtype).eps * mean.abs()]

@@ -114,12 +114,12 @@ def more_cases(task: Task) -> Iterator[Case]:
 def as_long_as_time_allows(task: Task, known: Sequence[tuple[Case, float]]) -> Iterator[Case]:
     """Yield interpreter cases in which each Dim in turn is as long as its range and a time limit allow, estimated from
     the times of the ``known`` cases, whose other Dims are short. They reveal loops that end too early."""
-    for name in [d.name for d in task.dims][: DRAWN.ends]:
+    for name in [d.name for d in task.dims][: DRAWN.end_dims]:
         timed = [(dict(known_case.sizes), seconds) for known_case, seconds in known]
         sizes, seconds = max(timed, key=lambda one: (one[0][name], -input_bytes(task, one[0])))
         end = next(d.max for d in task.dims if d.name == name)
         while True:
-            longer = {**sizes, name: min(end, int(sizes[name] * DRAWN.interpreted_long / max(seconds, 1e-3)))}
+            longer = {**sizes, name: min(end, int(sizes[name] * DRAWN.interpreted_long_seconds / max(seconds, 1e-3)))}
             fits = longer[name] > 1.2 * sizes[name] and input_bytes(task, longer) <= DRAWN.end_bytes
             if not fits or not runs_at(task, tuple(longer.items())):
                 break

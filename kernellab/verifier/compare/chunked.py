@@ -52,7 +52,7 @@ class _Pieces:
     def __iter__(self) -> Iterator[_Piece]:
         import torch
 
-        for at in places(self.got.shape, DEVICE.piece):
+        for at in places(self.got.shape, DEVICE.piece_elements):
             native = self.native[at].double()
             want = native if self.double is None else self.double[at]
             have = self.got[at].double()
@@ -68,7 +68,7 @@ class _Pieces:
     def non_finite(self) -> Tensor | None:
         """Return where both sides differ in NaN or infinities; None if they agree everywhere."""
         mask: Tensor | None = None
-        for at in places(self.got.shape, DEVICE.piece):
+        for at in places(self.got.shape, DEVICE.piece_elements):
             native = self.native[at]
             double = native if self.double is None else self.double[at]
             kind, native_kind, double_kind = (kinds(t) for t in (self.got[at], native, double.to(native.dtype)))

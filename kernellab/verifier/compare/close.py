@@ -36,7 +36,7 @@ def not_close(got: Tensor, reference: Reference, own: float = 1.0) -> Mismatch |
     have = matrix_of(got)
     mask: Tensor | None = None
     granted: float | None = None
-    for at in places(have.shape, DEVICE.piece):
+    for at in places(have.shape, DEVICE.piece_elements):
         kernel, eager = have[at].double(), native[at].double()
         off = ~_near(kernel, eager) & torch.isfinite(kernel) & torch.isfinite(eager)
         if exact is not None and bool(off.any()):
@@ -66,7 +66,7 @@ def _rms_error(native: Tensor, exact: Tensor) -> float:
     import torch
 
     square, count = 0.0, 0
-    for at in places(native.shape, DEVICE.piece):
+    for at in places(native.shape, DEVICE.piece_elements):
         error = (native[at].double() - exact[at]).square_()
         finite = torch.isfinite(error)
         square += float(error[finite].sum())

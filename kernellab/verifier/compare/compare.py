@@ -111,7 +111,7 @@ def _compare_floats(got: Tensor, reference: Reference, limits: Limits) -> tuple[
     if is_float8(reference.native):
         got, reference = computable(got), replace(reference, native=computable(reference.native))
     native = reference.native
-    is_large = native.numel() > DEVICE.whole
+    is_large = native.numel() > DEVICE.whole_elements
     double = reference.double if reference.double is not None else native if is_large else native.double()
     relative = accepts(got, double, limits)
     if relative is not None:

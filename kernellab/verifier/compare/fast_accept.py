@@ -59,7 +59,7 @@ def near(got: Tensor, want: Tensor, floor: float) -> float | None:
     if want.dtype not in (torch.float32, torch.float64) or (floor < 1e-6 and want.dtype == torch.float32):
         return None
     a, b = got.reshape(-1), want.reshape(-1)
-    piece = DEVICE.glance if a.is_cuda else PIECE
+    piece = DEVICE.glance_elements if a.is_cuda else PIECE
     off, size = 0.0, 0.0
     for i in range(0, len(a), piece):
         have, want_piece = a[i : i + piece], b[i : i + piece]
@@ -104,4 +104,4 @@ def accepts(got: Tensor, reference: Tensor, limits: Limits) -> float | None:
 
 def _pieces(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield both matrices in pieces of whole tiles, about 2**17 elements each (more on a device)."""
-    yield from ((a[at], b[at]) for at in places(a.shape, DEVICE.piece if a.is_cuda else PIECE))
+    yield from ((a[at], b[at]) for at in places(a.shape, DEVICE.piece_elements if a.is_cuda else PIECE))

@@ -114,7 +114,7 @@ class Limits:
         if tf32 and dtype == "float32":
             floor, tau = max(floor, ERROR.floor_tf32), max(tau, ERROR.tau_tf32)
         stated = tolerance or {}
-        most = ERROR.element_most.get(name, float("inf"))
+        most = ERROR.element_error_max.get(name, float("inf"))
         return Limits(stated.get("floor", floor), stated.get("tau", tau), most=most)
 
     def element(self, limit: float | None = None) -> float:

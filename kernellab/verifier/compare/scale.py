@@ -33,7 +33,7 @@ def another_scale(got: Tensor, reference: Reference, limits: Limits, relative: f
     sides = [t for t in (got, reference.native, reference.nudged) if t is not None]
     slopes, square, fourth = [0.0] * len(sides), 0.0, 0.0
     matrices, exact = [matrix_of(t) for t in sides], matrix_of(reference.want)
-    for at in places(exact.shape, DEVICE.piece):
+    for at in places(exact.shape, DEVICE.piece_elements):
         want = exact[at].double()
         pieces = [m[at].double() for m in matrices]
         usable = want.isfinite()

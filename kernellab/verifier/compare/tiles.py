@@ -27,8 +27,8 @@ def places(shape: Sequence[int], most: int) -> Iterator[tuple[slice, slice, slic
         step = max(1, most // max(rows * columns, 1))
         yield from ((slice(i, i + step), whole, whole) for i in range(0, batch, step))
         return
-    height = min(rows, ERROR.tile)
-    wide = min(columns, max(1, most // (height * ERROR.tile)) * ERROR.tile)
+    height = min(rows, ERROR.tile_size)
+    wide = min(columns, max(1, most // (height * ERROR.tile_size)) * ERROR.tile_size)
     high = max(1, most // (wide * height)) * height
     for i in range(batch):
         for r in range(0, rows, high):
@@ -84,7 +84,7 @@ def tile_squares(matrix: Tensor) -> Tensor:
     """Return the sum of squares of each tile, shape (batch, rows, columns)."""
     from torch.nn.functional import pad
 
-    side = ERROR.tile
+    side = ERROR.tile_size
     rows, columns = matrix.shape[-2:]
     # Fewer rows than a tile has (a vector has one) form a lower tile without padding.
     tall = max(1, min(rows, side))
@@ -107,7 +107,8 @@ def tile_counts(matrix: Tensor) -> Tensor:
 
     return (
         torch.outer(
-            lengths(matrix.shape[-2], max(1, min(matrix.shape[-2], ERROR.tile))), lengths(matrix.shape[-1], ERROR.tile)
+            lengths(matrix.shape[-2], max(1, min(matrix.shape[-2], ERROR.tile_size))),
+            lengths(matrix.shape[-1], ERROR.tile_size),
         )[None]
         .expand(matrix.shape[0], -1, -1)
         .to(matrix.device, copy=True)
@@ -123,7 +124,7 @@ def matrix_of(t: Tensor) -> Tensor:
 
 def spread(over: Tensor, shape: Sequence[int]) -> Tensor:
     """Expand a mask of tiles to the elements of an output of ``shape``."""
-    side = ERROR.tile
+    side = ERROR.tile_size
     rows, columns = (1, shape[-1] if len(shape) else 1) if len(shape) < 2 else (shape[-2], shape[-1])
     full = over.repeat_interleave(max(1, min(rows, side)), 1).repeat_interleave(side, 2)[:, :rows, :columns]
     return full.reshape(tuple(shape))

@@ -50,7 +50,9 @@ class Calls:
             return
         shapes = tuple((p.shape, p.dtype, repr(p.value)) for p in layout.places)
         kept: tuple[Any, ...] | None
-        if self._bytes[is_large] + size > COVERAGE.kept_bytes or (not is_large and len(self.made) >= COVERAGE.calls):
+        if self._bytes[is_large] + size > COVERAGE.kept_bytes or (
+            not is_large and len(self.made) >= COVERAGE.kept_calls
+        ):
             kept = self._contents.get(shapes) if is_large else None
         else:
             self._bytes[is_large] += size
@@ -73,6 +75,6 @@ def together(calls: Sequence[Made]) -> Iterator[Made]:
     size = 0
     for number, made in enumerate(calls):
         size += made.layout.size
-        if number and (number >= COVERAGE.look or size > COVERAGE.together_bytes):
+        if number and (number >= COVERAGE.calls_per_look or size > COVERAGE.together_bytes):
             return
         yield made

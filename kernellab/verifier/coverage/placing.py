@@ -97,4 +97,4 @@ def free_places(args: Sequence[Any], written: Sequence[int]) -> list[int]:
         i for i, a in enumerate(args)
         if isinstance(a, torch.Tensor) and a.numel() and a.dim() and i not in written and a.is_contiguous()
     ]  # fmt: skip
-    return found[: COMBINED.arguments]
+    return found[: COMBINED.relaid_arguments]

@@ -112,8 +112,8 @@ class Reach:
         while waiting and self.gaps and self._time_left():
             start = waiting.pop(0)
             proposals = [p for p in self._proposals(start) if p not in self.tried]
-            for number in range(0, len(proposals), COVERAGE.at_once):
-                some = proposals[number : number + COVERAGE.at_once]
+            for number in range(0, len(proposals), COVERAGE.proposals_at_once):
+                some = proposals[number : number + COVERAGE.proposals_at_once]
                 self.tried.update(some)
                 reached = self._reach(some) if self._time_left() else []
                 if reached:
@@ -219,7 +219,7 @@ class Reach:
         for one in told["compared"]:
             if self.covered.places.of("/", one["file"], one["line"]) not in lines:
                 continue
-            for pair in one.get("pairs", ())[: COVERAGE.pairs]:
+            for pair in one.get("pairs", ())[: COVERAGE.operand_pairs]:
                 if all(isinstance(n, (int, float)) for n in pair):
                     yield pair[0], pair[1]
 

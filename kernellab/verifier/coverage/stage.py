@@ -222,11 +222,15 @@ def check(stages: Stages, covered: Covered, calls: Calls) -> str:
         return ""
     regions = list(_regions(covered, gaps))
     if regions and left:
-        more = max(len(regions) - COVERAGE.told, 0)
-        findings.add(CoverageUnknown(left=left, regions=tuple(regions[: COVERAGE.told]), more=more))
+        more = max(len(regions) - COVERAGE.named_regions, 0)
+        findings.add(CoverageUnknown(left=left, regions=tuple(regions[: COVERAGE.named_regions]), more=more))
         return ""
     if regions:
-        findings.add(NeverRan(regions=tuple(regions[: COVERAGE.told]), more=max(len(regions) - COVERAGE.told, 0)))
+        findings.add(
+            NeverRan(
+                regions=tuple(regions[: COVERAGE.named_regions]), more=max(len(regions) - COVERAGE.named_regions, 0)
+            )
+        )
         return ""
     return f"all of its code ran ({made} calls)"
 

@@ -118,12 +118,12 @@ class Goes:
             call = self.turn(worker, [self.contents.uncounted(i) for i in range(self.calls)])
             times.append(call.seconds)
             met(call)
-            last = times[-TIMING.warm_agree :]
-            if len(last) == TIMING.warm_agree and max(last) < TIMING.warm_spread * min(last):
+            last = times[-TIMING.warm_agreeing_calls :]
+            if len(last) == TIMING.warm_agreeing_calls and max(last) < TIMING.warm_spread * min(last):
                 break
             if time.monotonic() - start > most:
                 break
-        last = sorted(times[-TIMING.warm_agree :])
+        last = sorted(times[-TIMING.warm_agreeing_calls :])
         self.last[id(worker)] = last[len(last) // 2] / self.calls
 
     def handshakes(self, worker: DeviceAccess, calls: int = DEVICE.calibration_calls) -> list[float]:
@@ -191,7 +191,7 @@ class Goes:
         )  # fmt: skip
 
     def _lead(self) -> None:
-        torch.cuda._sleep(int(self.lead * DEVICE.cycles))  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(int(self.lead * DEVICE.cycles_per_second))  # type: ignore[no-untyped-call]
 
     def _probe(self) -> None:
         self.tiny.add_(1)

@@ -44,7 +44,7 @@ class Reading:
     @property
     def resolved(self) -> bool:
         """Can the judge's clock distinguish these calls from a handshake?"""
-        return self.judge > 0 and self.judge * self.calls >= DEVICE.resolve * self.spread
+        return self.judge > 0 and self.judge * self.calls >= DEVICE.resolved_spreads * self.spread
 
     @property
     def short(self) -> bool:
@@ -71,8 +71,8 @@ def calls_at_a_go(fastest: float, slowest: float, size: int, free: int) -> int:
     """
     wanted = ceil(DEVICE.go_seconds / max(fastest, _TINY))
     fits = min(DEVICE.go_bytes, free // DEVICE.go_copies) // max(size, 1)
-    lasts = int(DEVICE.go_most / max(slowest, _TINY))
-    return max(1, min(wanted, DEVICE.calls, fits, lasts))
+    lasts = int(DEVICE.go_max_seconds / max(slowest, _TINY))
+    return max(1, min(wanted, DEVICE.go_calls, fits, lasts))
 
 
 def handshake(seconds: Sequence[float]) -> tuple[float, float]:

@@ -84,7 +84,7 @@ def drawn(arena: Arena, start: int, draw: random.Random) -> list[int]:
     assert arena.layout is not None
     addresses: list[int] = []
     for place, view in zip(arena.layout.places, arena.views(), strict=True):
-        for _ in range(TIMING.withheld if view is not None and place.span else 0):
+        for _ in range(TIMING.withheld_elements if view is not None and place.span else 0):
             assert view is not None
             item = view.element_size()
             at = start + place.offset + item * draw.randrange(place.span)

@@ -183,21 +183,21 @@ class _Run:
                 self.goes.make(calls)
             if calls > 1 or self.goes.lead:
                 self._ready()
-        self.block = TIMING.block if calls == 1 and self.goes.bytes <= DEVICE.one_buffer_bytes else 1
+        self.block = TIMING.block_calls if calls == 1 and self.goes.bytes <= DEVICE.one_buffer_bytes else 1
         # for a ranking's goes the first call, the last and a random third suffice
         checked = TIMING.check_all_bytes + 1 if self.pace.ranking else self.goes.bytes * calls
         self.checks = Checks(self.comparison, checked)
         #: by round, which only the judge knows
         least = max(self.pace.least // self.block, 1)
-        canaries = secret_rounds(self._canaries, least, DEVICE.most // self.block, self.random)
+        canaries = secret_rounds(self._canaries, least, DEVICE.max_pairs // self.block, self.random)
         start = time.monotonic()
         self.prepared = start - began
         done = 0
-        while done < DEVICE.most:
+        while done < DEVICE.max_pairs:
             spent = self._spent(start)
             for canary in canaries.pop(done // self.block, []):
                 self._hear(canary)
-            self._round(done // self.block, last=done + self.block >= DEVICE.most or spent > budget)
+            self._round(done // self.block, last=done + self.block >= DEVICE.max_pairs or spent > budget)
             done += self.block
             spent = self._spent(start)
             if done >= self.pace.least and (spent > budget or self._is_sharp(done)):
@@ -209,7 +209,7 @@ class _Run:
 
     def _spent(self, start: float) -> float:
         """Seconds since ``start``, without the time to draw the task's own inputs."""
-        return time.monotonic() - start - min(self.goes.contents.seconds, TIMING.drawing)
+        return time.monotonic() - start - min(self.goes.contents.seconds, TIMING.drawing_seconds)
 
     def _result(self) -> Result:
         baseline_tails = [t for b in self.baselines for t in b.tails]
@@ -306,7 +306,7 @@ class _Run:
         with before_others(self.pids):
             for side in self.sides:
                 bursts = [side.first.traced] if side.first.traced.activity else []
-                while bursts and len(bursts) < DEVICE.bursts:
+                while bursts and len(bursts) < DEVICE.traced_bursts:
                     with contextlib.suppress(WorkerFailure):
                         side.first.trace(self.goes.layout, TIMED_SLOT, self.deadline)
                     side.first.worker.stop()
@@ -427,7 +427,7 @@ class _Run:
             # where the device's clock decides, more rounds do not make it sharper
             bound = clock_of([self._reading(side) for side in self.sides], ranking=True)[0] == DEVICES
             return bound or is_sharp(self.sides, self.pace.sharp)
-        return done >= DEVICE.least and self._settled()
+        return done >= DEVICE.min_pairs and self._settled()
 
     def _settled(self) -> bool:
         if not self.baselines or min(min(side.seconds) for side in self.sides) <= _LEAST:

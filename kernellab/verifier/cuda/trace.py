@@ -154,13 +154,13 @@ def _profiled(
     try:
         with profile(use_device="cuda", use_kineto=True, use_cpu=False) as profiler:
             began = time.perf_counter()
-            while len(queued) < DEVICE.traced and (
+            while len(queued) < DEVICE.traced_calls and (
                 len(queued) < 3 or time.perf_counter() - began < DEVICE.traced_seconds
             ):
                 if flush:
                     lines.fill_(len(queued))
                     synchronize()
-                torch.cuda._sleep(int(delay * DEVICE.cycles))  # type: ignore[no-untyped-call]
+                torch.cuda._sleep(int(delay * DEVICE.cycles_per_second))  # type: ignore[no-untyped-call]
                 delay_end = event()
                 delay_end.record()
                 result = call()
@@ -222,7 +222,7 @@ def without_frame(found: Sequence[Activity]) -> tuple[list[tuple[str, float, flo
         # CUPTI has lost it: only the call's own activities remain
         return [(name, start, seconds) for name, start, seconds, _ in following], ""
     rest = [e for e in following if e is not marker]
-    over, slack = delay[1] + delay[2], DEVICE.stamps
+    over, slack = delay[1] + delay[2], DEVICE.timestamp_seconds
     unordered = next(
         (
             name

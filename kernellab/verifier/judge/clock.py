@@ -34,7 +34,7 @@ class Held:
 
 
 @contextlib.contextmanager
-def alone(device: str, most: float = TIMING.clock_wait) -> Iterator[Held]:
+def alone(device: str, most: float = TIMING.clock_wait_seconds) -> Iterator[Held]:
     """Hold the clock of ``device`` while entered, after waiting up to ``most`` seconds; reentrant for this thread."""
     devices: set[str] = _mine.__dict__.setdefault("devices", set())
     if sys.platform != "linux" or device in devices:

@@ -230,7 +230,7 @@ class WorkerProcess:
             # no process can have started another meanwhile, and a search for them would take time from the call
             self.signal(signal.SIGCONT, [self.pid, *self.halted])
             # workers that run the task's own code have no reason to cheat
-            if ran > max(TIMING.halted_seconds, _TICK) and self.role == "candidate" and not self.gone():
+            if ran > max(TIMING.halted_run_seconds, _TICK) and self.role == "candidate" and not self.gone():
                 self._end()
                 raise WorkerFailure("protocol", f"ran for {ran * 1e3:.1f} ms while it was halted", log=self.log)
 

@@ -238,7 +238,7 @@ class Worker(WorkerProcess):
         seconds = answered - start
         waited = process_stats.waited(before, after, seconds, time.perf_counter() - began - seconds)
         # its processes may have worked until all had halted
-        allowed = TIMING.halting + glanced - answered
+        allowed = TIMING.halt_seconds + glanced - answered
         ran = self._used - used
         excess = min(halted - answered - allowed, ran - allowed)
         return Call(answer, seconds + max(excess, 0.0), waited, self._written(layout, slot), ran, start)
@@ -250,7 +250,7 @@ class Worker(WorkerProcess):
             outputs = self.control.read().outputs if self.access.on_host else ()
         except ValueError:
             return _Glance()
-        each = -(-TIMING.glanced // max(len(outputs), 1))
+        each = -(-TIMING.glance_elements // max(len(outputs), 1))
         places = [place for output in outputs for place in output.some(self.random, each)]
         window = Window(places)
         return _Glance(outputs, window, window.read(self.pid)) if places else _Glance()

@@ -134,7 +134,7 @@ class Arena:
             if view is None or not place.span:
                 continue
             item = view.element_size()
-            for _ in range(TIMING.withheld):
+            for _ in range(TIMING.withheld_elements):
                 index = sum(draw.randrange(n) * s for n, s in zip(place.shape, place.strides, strict=True))
                 at = place.offset + index * item
                 if all(at != used for used, _ in self._withheld):

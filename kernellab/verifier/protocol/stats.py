@@ -30,7 +30,7 @@ def compare(
     *,
     busy: bool = False,
     noise: float = 0.0,
-    draws: int = TIMING.bootstrap,
+    draws: int = TIMING.bootstrap_draws,
     waited: tuple[Sequence[float], Sequence[float]] = ((), ()),
 ) -> Comparison:
     """Speedup with a 95 % interval: the median ratio of pairs of calls, which is robust to drift; on a busy machine the
@@ -47,7 +47,7 @@ def compare(
     b, c = np.asarray(base[:pairs]), np.asarray(candidate[:pairs])
     logs = np.log(b / c)
     speedup = float(np.exp(np.median(logs)))
-    size = TIMING.block if pairs >= 4 * TIMING.block else 1
+    size = TIMING.block_calls if pairs >= 4 * TIMING.block_calls else 1
     blocks = pairs // size
     first = np.random.default_rng(seed).integers(0, blocks, (draws, blocks)) * size
     draw = (first[:, :, None] + np.arange(size)).reshape(draws, -1)
@@ -74,7 +74,7 @@ def _alone(seconds: Any, waited: Sequence[float]) -> float:
 
     if len(waited) < len(seconds):
         return float(np.median(seconds))
-    own = np.maximum(seconds - np.asarray(waited[: len(seconds)]), TIMING.least_alone * seconds)
+    own = np.maximum(seconds - np.asarray(waited[: len(seconds)]), TIMING.min_unwaited_share * seconds)
     return float(np.median(own))
 
 
@@ -98,7 +98,7 @@ def larger(a: Sequence[float], b: Sequence[float], share: float) -> bool:
     """Is the median of ``a`` larger than that of ``b`` by more than ``share``, beyond chance? False for few values."""
     import numpy as np
 
-    if min(len(a), len(b)) < TIMING.least:
+    if min(len(a), len(b)) < TIMING.min_pairs:
         return False
     a_logs, b_logs = np.log(np.asarray(a)), np.log(np.asarray(b))
     chance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (a_logs, b_logs))
@@ -119,14 +119,14 @@ _SPREAD = 1.2533 / 1.349
 def settled(base: Sequence[float], candidate: Sequence[float], noise: float = 0.0, more: float = float("inf")) -> bool:
     """Would more pairs change little? True if the interval is hardly wider than ``noise`` makes it, or if ``more``
     times as many pairs (all that the budget allows) would hardly narrow it."""
-    if min(len(base), len(candidate)) < TIMING.few:
+    if min(len(base), len(candidate)) < TIMING.settled_pairs:
         return False
     comparison = compare("", base, candidate, noise=noise, draws=200)
     floor = max(TIMING.noise_floor, noise)
-    beyond = max(TIMING.sharp, TIMING.sharp_part * noise)
+    beyond = max(TIMING.sharp_share, TIMING.sharp_noise_part * noise)
     width = (comparison.high - comparison.low) / 2 / comparison.speedup
     # the effect of chance on a median scales with the inverse root of the number of pairs
-    return width < floor + beyond or (width - floor) * (1 - max(more, 1.0) ** -0.5) < TIMING.sharp
+    return width < floor + beyond or (width - floor) * (1 - max(more, 1.0) ** -0.5) < TIMING.sharp_share
 
 
 def one_line_each(stages: Iterable[StageResult]) -> list[StageResult]:

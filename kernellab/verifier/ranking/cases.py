@@ -105,11 +105,11 @@ class Recent:
     def of(self, task: Task, make: Callable[[Task], RankCases]) -> RankCases:
         """Cases for ``task``: those of the previous ranking, or new ones from ``make`` if that had another task, or if
         they have been used often."""
-        if self.cases is None or self.task != task or self.uses >= RANK.uses:
+        if self.cases is None or self.task != task or self.uses >= RANK.case_uses:
             self.task, self.cases, self.uses = task, make(task), 0
         self.uses += 1
         cases = self.cases
-        if any(arg.static for arg in task.args) or input_bytes(task) > RANK.kept_bytes:
+        if any(arg.static for arg in task.args) or input_bytes(task) > RANK.stored_case_bytes:
             # static arguments differ for each candidate
             self.cases = None
         return cases

@@ -129,7 +129,7 @@ def _fast(stages: Stages, cases: RankCases) -> str:
     from kernellab.verifier.stages.fast import Setup, measured
     from kernellab.verifier.timing.sides import Pace
 
-    pace = Pace(RANK.least, RANK.warm_seconds, RANK.calibration_calls, RANK.sharp)
+    pace = Pace(RANK.min_pairs, RANK.warm_seconds, RANK.calibration_calls, RANK.sharp_share)
     setup = Setup(tuple(stages.baselines()), eagers=1, canaries=False, pace=pace, case=cases.timed)
     result = measured(stages, setup)
     findings, ours = stages.context.findings, result.candidate.seconds

@@ -50,13 +50,13 @@ def sealed(stages: Stages) -> str:
         f"{word}: {steps} replayed from {replay.hash}, right on {replay.right_on} unseen contents and "
         f"{replay.checked} timed ones, {_us(replayed)} against {_us(called)}"
     )
-    if ratio.high * (1 + SEAL.share) < 1 and replayed - called > SEAL.seconds:
+    if ratio.high * (1 + SEAL.replay_share) < 1 and replayed - called > SEAL.replay_seconds:
         return _not(stages, word, f"its replay takes {_us(replayed)} where its call takes {_us(called)}")
     if on_host:
         findings.add(Mark(kind="native"))
     else:
         findings.sealed = True
-    if ratio.low > 1 + SEAL.share and called - replayed > SEAL.seconds:
+    if ratio.low > 1 + SEAL.replay_share and called - replayed > SEAL.replay_seconds:
         note += f", of which host code takes {_us(called - replayed)}"
     return note
 
@@ -76,7 +76,7 @@ def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
         for binary in binaries.values():
             native.inspect(binary)
     with replayer_of(stages, content, binaries) as replayer:
-        unseen = [own_case(stages) for _ in range(SEAL.unseen)]
+        unseen = [own_case(stages) for _ in range(SEAL.unseen_contents)]
         for case in unseen:
             require_right(stages, replayer, case)
         result = _timed(stages, replayer, unseen[-1])

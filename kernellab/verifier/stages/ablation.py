@@ -107,7 +107,7 @@ def _idle(stages: Stages, case: Case, launches: Sequence[str]) -> list[str]:
     """
     if len(launches) < 2 or stages.replays:
         return []
-    idle = [name for name in launches[: HONEST.ghosts] if _run(stages, case, [name])[0]]
+    idle = [name for name in launches[: HONEST.max_ghosts] if _run(stages, case, [name])[0]]
     for name in idle:
         if _caches(stages, case, name):
             if not stages.context.options.allow_library:
@@ -250,7 +250,7 @@ def _right(stages: Stages, case: Case, quiet: bool, seconds: float | None) -> bo
         if mismatch is None:
             continue
         # Skip a further float64 run for results that are far off.
-        near = mismatch.rule in NUMERIC and not error > HONEST.nowhere
+        near = mismatch.rule in NUMERIC and not error > HONEST.no_digit_error
         if not near or compare(got, case.nudged[i], limits)[0] is not None:
             return False
     return True

@@ -43,7 +43,7 @@ def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
     if size > CORRECT.single_family_bytes:
         return []
     kinds: list[Family] = [f for f in families(task) if f is not Family.OWN] or [Family.OWN]
-    most = len(kinds) if size <= CORRECT.family_bytes else TIMING.canaries if size <= CORRECT.large_bytes else 1
+    most = len(kinds) if size <= CORRECT.family_bytes else TIMING.canary_calls if size <= CORRECT.large_bytes else 1
     changing = [spec.kind is ArgKind.TENSOR and not spec.static for spec in task.args]
     fixed = tuple(None if c else a for a, c in zip(timed.args, changing, strict=True))
     chosen = [*random.SystemRandom().sample(kinds, min(most, len(kinds))), selection.of_all(kinds)]
@@ -72,7 +72,7 @@ def _watched(stages: Stages, canaries: list[Canary]) -> list[Canary]:
         stages.looks = Looks(stages.worker, only_moves(stages.task))
     except Unseen:
         return canaries
-    chosen = random.SystemRandom().sample(range(len(canaries)), min(TIMING.watched, len(canaries)))
+    chosen = random.SystemRandom().sample(range(len(canaries)), min(TIMING.watched_places, len(canaries)))
     return [replace(canary, watch=watch) if i in chosen else canary for i, canary in enumerate(canaries)]
 
 
@@ -86,7 +86,7 @@ def _of_other_sizes(stages: Stages, timed: dict[str, int], kinds: Sequence[Famil
     most = input_bytes(task)
     candidates = [s for s in secret_sizes(task, timed, most) if input_bytes(task, s) <= most]
     canaries = []
-    for sizes in draw.sample(candidates, min(TIMING.sized_canaries, len(candidates))):
+    for sizes in draw.sample(candidates, min(TIMING.sized_canary_calls, len(candidates))):
         case, before = (cases.case(task, sizes, draw.choice(kinds)) for _ in range(2))
         layout = lay_out(case.args)
         if lay_out(before.args) == layout and cases.has_answer(case) and cases.has_answer(before):

@@ -227,7 +227,7 @@ class Stages:
     @property
     def slower(self) -> float:
         """Factor by which calls are slower in the interpreter."""
-        return DEADLINES.interpreted if self.context.interpreted else 1.0
+        return DEADLINES.interpreted_factor if self.context.interpreted else 1.0
 
     # -- calls
 

@@ -119,7 +119,7 @@ def _longer(stages: Stages, planned: Sequence[Case]) -> list[Case]:
         stages.check(long)
         longer.append(long.timed())
         del long
-    for case in islice(wide(stages.task, [*planned, *longer], longest), DRAWN.wide):
+    for case in islice(wide(stages.task, [*planned, *longer], longest), DRAWN.wide_sizes):
         stages.check(case, private=True)
         longer.append(replace(case))  # a copy that drops the arguments
     stages.context.tell("sizes from all of their ranges")
@@ -190,8 +190,8 @@ def _long_and_shifted(stages: Stages, checked: Sequence[Case]) -> None:
     branch for long rows may lose digits that moderate contents do not need."""
     if Family.OFFSET not in families(stages.task):
         return
-    for dim in stages.task.dims[: DRAWN.ends]:
-        sizes = [dict(c.sizes) for c in checked if dict(c.sizes)[dim.name] <= DRAWN.shifted]
+    for dim in stages.task.dims[: DRAWN.end_dims]:
+        sizes = [dict(c.sizes) for c in checked if dict(c.sizes)[dim.name] <= DRAWN.shifted_row_length]
         if not sizes:
             continue
         longest = max(sizes, key=lambda one: (one[dim.name], tuple(one.items())))
@@ -217,8 +217,8 @@ def _all_over(stages: Stages, longest: int) -> list[Case]:
     """
     checked: list[Case] = []
     # A JIT may compile for each size.
-    end, last = time.thread_time() + CORRECT.all_over_seconds, time.monotonic() + CORRECT.all_over_wall
-    for case in islice(stages.ahead.more(), CORRECT.all_over):
+    end, last = time.thread_time() + CORRECT.range_seconds, time.monotonic() + CORRECT.range_wall_seconds
+    for case in islice(stages.ahead.more(), CORRECT.range_sizes):
         if not is_small_inside(stages.task, dict(case.sizes), longest):
             continue
         stages.check(case, private=True)

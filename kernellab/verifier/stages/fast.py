@@ -105,7 +105,7 @@ def _add_machine_conditions(stages: Stages, results: Sequence[Result], busy: boo
     """Add what the runs say of cores, clocks and other work on the machine."""
     findings = stages.context.findings
     cores = max(r.cores for r in results)
-    if cores > stages.threads + TIMING.cores_beyond:
+    if cores > stages.threads + TIMING.extra_cores:
         findings.add(MoreCores(cores=cores, baselines=stages.threads))
     if any(r.device is None and _clocks_disagree(*r.clocks) for r in results):
         findings.add(Mark(kind="clocks-disagree"))
@@ -271,8 +271,8 @@ def _wrong_when_timed(stages: Stages, timed: WrongWhenTimed) -> Refused:
     )
     # The correct stage passed on other contents, so a wrong result now belongs to other contents, unless it is close,
     # or wrong only in a few elements.
-    near = shown.rel_frobenius is not None and shown.rel_frobenius < HONEST.rounding
-    near = near or (shown.wrong_fraction is not None and shown.wrong_fraction < HONEST.few)
+    near = shown.rel_frobenius is not None and shown.rel_frobenius < HONEST.rounding_error
+    near = near or (shown.wrong_fraction is not None and shown.wrong_fraction < HONEST.own_wrong_share)
     name = shown.signature if near or shown.signature in ("all-zero", "identity", "edge-tile") else "stale"
     report = shown.model_copy(update={"signature": name, "reproduction": ""})
     return Refused(f"A timed call is wrong: {wrong.mismatch.message}; {name}.", report)
@@ -351,7 +351,11 @@ def _refuse_byte_floor(bound: Bound, time_ms: float) -> None:
 
 
 def _under(bound: Bound | None, time_ms: float) -> bool:
-    return bound is not None and bound.byte_floor_ms is not None and time_ms < TIMING.byte_floor * bound.byte_floor_ms
+    return (
+        bound is not None
+        and bound.byte_floor_ms is not None
+        and time_ms < TIMING.byte_floor_share * bound.byte_floor_ms
+    )
 
 
 def _side(result: Result, name: str) -> Side:

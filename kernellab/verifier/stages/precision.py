@@ -141,7 +141,7 @@ def _conditioned(case: Case, output: int) -> float:
 
 def _has_narrow_range(stages: Stages, case: Case) -> bool:
     """Return whether the error grows for inputs too small for f16's exponent range but not for TF32's."""
-    small = case.with_change(("scale", -1, HONEST.tiny))
+    small = case.with_change(("scale", -1, HONEST.tiny_scale))
     before = [relative(r.native, r) for r in small.references if _has_double(r)]
     try:
         outputs = [stages.worker.read(o) for o in stages.call(small).outputs]

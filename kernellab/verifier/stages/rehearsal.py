@@ -75,7 +75,7 @@ def _begin(stages: Stages, workers: list[Worker]) -> None:
         return
     backend = context.request.backend
     # The judge waits for all of them.
-    for _ in range(min(DEVICE.rehearsals, len(os.sched_getaffinity(0)))):
+    for _ in range(min(DEVICE.rehearsal_processes, len(os.sched_getaffinity(0)))):
         cache = stages.worker.scratch / "cache"
         worker = context.pool.worker(source.dsl, backend, "candidate", stages.threads, cache)
         workers.append(worker)
@@ -95,7 +95,7 @@ def _call(stages: Stages, workers: list[Worker]) -> int:
     ordered = sorted(calls, key=lambda sizes: -input_bytes(task, dict(sizes)))
     # The candidate compiles the secret sizes alone, and the largest sizes take seconds.
     small = ordered[len(ordered) // 4 :]
-    secret = set(random.SystemRandom().sample(small, min(DEVICE.unrehearsed, len(small))))
+    secret = set(random.SystemRandom().sample(small, min(DEVICE.unrehearsed_sizes, len(small))))
     rehearsed_sizes = [sizes for sizes in ordered if sizes not in secret]
     end = time.monotonic() + stages.context.left(DEVICE.rehearsal_seconds)
     posted = []

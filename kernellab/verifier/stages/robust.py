@@ -147,7 +147,7 @@ def _deterministic(stages: Stages, case: Case, outputs: Sequence[Tensor], repeat
 
 def twice_when_long(stages: Stages) -> None:
     """Check two inputs of one long size in turn, since outputs above some size may reuse a buffer."""
-    if stages.task.dims and (case := all_long(stages.task, HONEST.kept_bytes)) is not None:
+    if stages.task.dims and (case := all_long(stages.task, HONEST.reread_bytes)) is not None:
         stages.check(case)
         stages.check(cases.case(stages.task, dict(case.sizes), Family.OWN))
 

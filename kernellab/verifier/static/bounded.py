@@ -42,8 +42,8 @@ def analyse(source: Source, adapter: Adapter) -> Analysis:
     size = sum(len(text) for text in source.files.values())
     if size > MOST_BYTES:
         return Analysis(refused=f"The source has {size / 1e6:.0f} MB of text; at most {MOST_BYTES / 1e6:.0f} are read")
-    if len(source.files) > STATIC.files:
-        return Analysis(refused=f"The source has {len(source.files)} files; at most {STATIC.files} are read")
+    if len(source.files) > STATIC.max_files:
+        return Analysis(refused=f"The source has {len(source.files)} files; at most {STATIC.max_files} are read")
     answer = _in_child(lambda: _found(source, adapter))
     if isinstance(answer, str):
         return Analysis(refused=answer)
@@ -59,8 +59,8 @@ def _found(source: Source, adapter: Adapter) -> dict[str, Any]:
     findings = list(result.findings)
     if not result.errors and not any(f.rule == "hidden-code" and f.fatal for f in findings):
         findings += adapter.static(source)
-    shortened = [_shortened(f) for f in findings[: STATIC.findings]]
-    errors = [line.model_dump() for line in result.errors[: STATIC.findings]]
+    shortened = [_shortened(f) for f in findings[: STATIC.max_findings]]
+    errors = [line.model_dump() for line in result.errors[: STATIC.max_findings]]
     return {"findings": [asdict(f) for f in shortened], "errors": errors, "model": result.model}
 
 
@@ -79,7 +79,7 @@ def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
         _child(work, read, write)
     os.close(write)
     try:
-        body = _read(read, time.monotonic() + STATIC.patience)
+        body = _read(read, time.monotonic() + STATIC.wall_seconds)
     finally:
         os.close(read)
         with contextlib.suppress(ProcessLookupError):
@@ -87,13 +87,12 @@ def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
         _, status = os.waitpid(pid, 0)
     if body is None:
         raise JudgeBusy(
-            f"The machine is too busy: the source was not read within {STATIC.patience:.0f} s.",
+            f"The machine is too busy: the source was not read within {STATIC.wall_seconds:.0f} s.",
             "Verify it again when less runs there.",
         )
     if os.WIFSIGNALED(status) and not body:
-        return (
-            f"The source cannot be analysed: reading it takes more than {STATIC.seconds:.0f} s of the processor's time"
-        )
+        most = f"{STATIC.processor_seconds:.0f} s"
+        return f"The source cannot be analysed: reading it takes more than {most} of the processor's time"
     try:
         answer = json.loads(body)
     except ValueError:
@@ -108,11 +107,11 @@ def _child(work: Callable[[], dict[str, Any]], read: int, write: int) -> None:
         # the parser's warnings would appear on the terminal, with text that the source controls
         warnings.simplefilter("ignore")
         os.close(read)
-        seconds = int(STATIC.seconds)
+        seconds = int(STATIC.processor_seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         with open("/proc/self/statm", "rb") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + STATIC.memory, used + STATIC.memory))
+        resource.setrlimit(resource.RLIMIT_AS, (used + STATIC.memory_bytes, used + STATIC.memory_bytes))
         try:
             answer = work()
         except RecursionError:

@@ -155,7 +155,7 @@ class ExactCases:
         if combined is not None:
             yield combined
         else:
-            yield from filter(None, (self._exact(case_of(patch)) for patch in patches[: DRAWN.solved]))
+            yield from filter(None, (self._exact(case_of(patch)) for patch in patches[: DRAWN.solver_cases]))
         return compared - reached
 
     def _decided(self, case: Case, edges: set[Edge]) -> tuple[set[Edge], Found | None]:

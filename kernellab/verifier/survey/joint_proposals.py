@@ -89,10 +89,10 @@ def together(base: Case) -> list[Proposal]:
     for one, other in combinations(free, 2):
         if meet(base.args[one].shape, base.args[other].shape):
             pairs.append((one, other))
-        elif len(proposals) < 2 * DRAWN.pairs:
+        elif len(proposals) < 2 * DRAWN.special_pairs:
             # A product of matrices that skips terms with a zero factor turns 0 * inf into 0.
             proposals += [_hidden(base, one, other), _hidden(base, other, one)]
-    for one, other in pairs[: DRAWN.pairs]:
+    for one, other in pairs[: DRAWN.special_pairs]:
         proposals += _at_one_place(base, one, other)
     return proposals
 
@@ -117,7 +117,7 @@ def _hidden(base: Case, zeroed: int, infinite: int) -> Proposal:
 
 def nearly_equal(base: Case) -> list[Proposal]:
     """Return a proposal for a second argument whose rows nearly equal the first's, so that differences cancel."""
-    free = [i for i, (low, _) in float_bounds(base, DRAWN.far).items() if base.args[i].dim() and low < 0]
+    free = [i for i, (low, _) in float_bounds(base, DRAWN.far_magnitude).items() if base.args[i].dim() and low < 0]
     for one, other in combinations(free, 2):
         first, second = base.args[one].shape, base.args[other].shape
         if first == second or (min(len(first), len(second)) > 1 and first[-1] == second[-1]):

@@ -171,7 +171,7 @@ def _zeros(name: str, position: int, value: Tensor, legal: Legal) -> Proposal:
     import torch
 
     tiny = torch.finfo(value.dtype).tiny
-    comes_near = legal.support is Support.UNIT and legal.low < DRAWN.near_zero
+    comes_near = legal.support is Support.UNIT and legal.low < DRAWN.near_zero_bound
     is_positive = legal.support is not Support.NONPOSITIVE
     right = DrawnLimit(values="", low=tiny if is_positive else None, high=None if is_positive else -tiny)
     grade = Grade.REFUSED if comes_near else Grade.CONDITION
@@ -209,9 +209,9 @@ def _other_magnitudes(
     huge, tiny = info.max / 64 / max(rms, 1e-30), least / max(rms, 1e-30)
     large, small = f"large {name} not handled", f"tiny {name} not handled"
     # Samples that come near zero extend to zero; zero itself is proposed above.
-    near = 0 <= low < DRAWN.near_zero * (1.0 if legal.support is Support.UNIT else rms)
+    near = 0 <= low < DRAWN.near_zero_bound * (1.0 if legal.support is Support.UNIT else rms)
     inside = DrawnLimit(values="", low=0.0 if near else low, high=high)
-    usual = DrawnLimit(values="", least=rms * DRAWN.usual)
+    usual = DrawnLimit(values="", least=rms * DRAWN.usual_rms_share)
     # Also of one sign throughout: no other input reveals a maximum that starts from -1e30.
     kinds = (("scaled", 1), ("uniform", -1), ("uniform", 1))[: 1 + (legal.low < 0) * (1 + (legal.high > 0))]
     for size, (kind, sign) in product((huge**0.5, huge), kinds):

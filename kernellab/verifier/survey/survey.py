@@ -75,7 +75,7 @@ class Survey:
     """The drawn cases of ``base`` and the edges they reach: at most ``most`` cases, in ``seconds`` of this thread."""
 
     def __init__(
-        self, base: Case, most: int = DRAWN.cases, seconds: float = DRAWN.seconds, conditions: bool = True,
+        self, base: Case, most: int = DRAWN.verdict_cases, seconds: float = DRAWN.seconds, conditions: bool = True,
         given: Sequence[Proposal] = (), alone: bool = False, named: bool = False,
     ) -> None:  # fmt: skip
         """Without ``conditions``, only cases where a wrong answer is a failure, and a NaN in each argument. The
@@ -133,7 +133,7 @@ class Survey:
             if proposal.grade is Grade.CONDITION and proposal.purpose is None and not self.conditions:
                 continue
             # Try at least one proposal. Without conditions this is a NaN, which too few kernels propagate.
-            if len(self.cases) >= self.most or ((self.cases or self.dropped) and not self._time_left(DRAWN.drawing)):
+            if len(self.cases) >= self.most or ((self.cases or self.dropped) and not self._time_left(DRAWN.drawing_share)):
                 self.untried += 1
                 continue
             self._try(proposal)
@@ -145,8 +145,8 @@ class Survey:
     def _affordable(self) -> int:
         """Return the number of cases affordable for a kernel: each costs some reference runs and passes over its
         data."""
-        each = DRAWN.runs * self.base.reference_used + self._bytes() / DRAWN.bytes_a_second
-        return max(DRAWN.least, int(DRAWN.call_seconds / each))
+        each = DRAWN.runs_per_case * self.base.reference_used + self._bytes() / DRAWN.bytes_a_second
+        return max(DRAWN.min_cases, int(DRAWN.call_seconds / each))
 
     def _bytes(self) -> int:
         return input_bytes(self.task, dict(self.base.sizes) or None)
@@ -303,7 +303,7 @@ class Survey:
             return
         calls = self._watch.calls if self._watch is not None else ()
         exact_cases = ExactCases(
-            self.base, spans, self.edges, calls, self._run, lambda: self._time_left(DRAWN.exact_share)
+            self.base, spans, self.edges, calls, self._run, lambda: self._time_left(DRAWN.exact_seconds_share)
         )
         for exact in exact_cases.make():
             name = self.task.args[exact.case.change[1]].name
@@ -328,7 +328,7 @@ class Survey:
     def _decided(self, edge: Edge, case: Case) -> bool:
         # Always check cases that the solver found.
         self._asked[edge] += case.change[0] != "elements"
-        return (case.change[0] == "elements" or self._asked[edge] <= DRAWN.ties) and self._decides(edge, case)
+        return (case.change[0] == "elements" or self._asked[edge] <= DRAWN.tie_patterns) and self._decides(edge, case)
 
     def _decides(self, edge: Edge, case: Case) -> bool:
         """Return whether the output in ``case`` depends on how the reference compares the equal elements of ``edge``.
@@ -352,7 +352,7 @@ class Survey:
 
         if self._watch is None:
             return
-        bounds = float_bounds(self.base, DRAWN.far)
+        bounds = float_bounds(self.base, DRAWN.far_magnitude)
         missing = sorted(self.edges - self.sure, key=lambda e: not e.purpose)
         watch = self._watch
 
@@ -376,7 +376,7 @@ class Survey:
             values = tuple((p.index, p.value) for p in placed.values())
             self._try(self._of_elements(position, values))
         for patch in later:
-            if patch.edge not in self.sure and len(self.cases) < self.most + DRAWN.solved:
+            if patch.edge not in self.sure and len(self.cases) < self.most + DRAWN.solver_cases:
                 self._try(self._of_elements(patch.position, ((patch.index, patch.value),)))
 
     def _of_elements(self, position: int, values: tuple[tuple[int, float], ...]) -> Proposal:

@@ -260,7 +260,7 @@ def apart(one: Tensor, two: Tensor) -> Tensor:
         return differ
     both_finite = one.isfinite() & two.isfinite()
     size = two[both_finite].double().square().mean().sqrt()
-    return differ & (~both_finite | ((one.double() - two.double()).abs() > DRAWN.apart * size))
+    return differ & (~both_finite | ((one.double() - two.double()).abs() > DRAWN.tie_rms_share * size))
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

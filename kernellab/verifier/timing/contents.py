@@ -69,7 +69,7 @@ class Contents:
         self.repeated = 0
         self._warming: dict[int, tuple[Any, ...]] = {}
         #: the last timed sets, beginning with one that was timed before the next block
-        self._last_timed: deque[tuple[Any, ...]] = deque([self.base] * (TIMING.block + 1), TIMING.block + 1)
+        self._last_timed: deque[tuple[Any, ...]] = deque([self.base] * (TIMING.block_calls + 1), TIMING.block_calls + 1)
         #: was the last set drawn, not mixed?
         self.drawn = self._inputs is not None
         self._random = random.Random(secrets.randbits(64))
@@ -112,7 +112,7 @@ class Contents:
     def next(self, buffer: int = 0, timed: bool = True) -> tuple[Any, ...]:
         """New contents; those mixed earlier in the same ``buffer`` are overwritten. Contents that are not ``timed`` are
         never returned by :meth:`uncounted` later."""
-        for _ in range(TIMING.redrawn):
+        for _ in range(TIMING.max_redraws):
             self.drawn = self._inputs is not None or self._random.random() < self._chance
             contents = self._draws.next() if self._draws is not None and self.drawn else self._made(buffer)
             count = len(self._prints)

@@ -163,8 +163,8 @@ def enough(sides: Sequence[Side], spent: float, budget: float) -> bool:
     """
     keep = calm_pairs(sides)
     clean = sum(keep)
-    if clean < TIMING.few:
-        return len(keep) >= TIMING.busy_pairs and (clean + 1) * budget < TIMING.least * spent
+    if clean < TIMING.settled_pairs:
+        return len(keep) >= TIMING.busy_pairs and (clean + 1) * budget < TIMING.min_pairs * spent
     ours, *others = (list(compress(side.seconds, keep)) for side in sides)
     more = budget / spent
     return bool(others) and all(stats.settled(theirs, ours, TIMING.placed_noise, more) for theirs in others)
@@ -184,7 +184,7 @@ def leave_out(sides: Sequence[Side], keep: Sequence[bool]) -> None:
 class Pace:
     """How long a measurement runs: least number of pairs, the preparation, and the condition to stop early."""
 
-    least: int = TIMING.least
+    least: int = TIMING.min_pairs
     warm_seconds: float = TIMING.warm_seconds
     calibration_calls: int = TIMING.calibration_calls
     #: stop when the interval of each paired ratio extends at most this far to either side (a share); None: when the
@@ -205,7 +205,7 @@ def is_sharp(sides: Sequence[Side], share: float) -> bool:
     """Do the intervals of the candidate's paired ratios, from chance only, extend at most ``share`` to either side?
     Uses the undisturbed pairs if there are enough of them."""
     keep = calm_pairs(sides)
-    if sum(keep) < RANK.least:
+    if sum(keep) < RANK.min_pairs:
         keep = [True] * len(keep)
     ours, *others = (list(compress(side.seconds, keep)) for side in sides)
     return all(stats.half_width(theirs, ours) <= share for theirs in others or [ours[0:1] * len(ours)])
@@ -230,7 +230,7 @@ def mark_disturbed(sides: Sequence[Side], others: float | None = None) -> None:
     ours, *theirs = (sum(side.disturbed) / max(len(side.disturbed), 1) for side in sides)
     by_itself = bool(theirs) and ours > TIMING.waits_often and max(theirs) < TIMING.waits_seldom
     lost = sum(compress(first.waited, first.disturbed))
-    if by_itself or (others is not None and lost > others + TIMING.unexplained):
+    if by_itself or (others is not None and lost > others + TIMING.unexplained_wait_seconds):
         first.disturbed = [False] * len(first.disturbed)
 
 

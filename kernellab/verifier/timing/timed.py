@@ -117,7 +117,7 @@ class _Run:
         self.bytes = fresh_copy(self.layout)
         self.small = self.bytes <= TIMING.warm_bytes
         self.slots = (0, 1) if self.small else (0,)
-        self.block = TIMING.block if self.small else 1
+        self.block = TIMING.block_calls if self.small else 1
         # where eager's own answers are available, the reference runs only for some calls
         eager_first = bool(self.baselines) and self.baselines[0].name == "eager"
         self.checks = Checks(comparison, TIMING.check_all_bytes + 1 if eager_first else self.bytes * pace.least)
@@ -133,7 +133,7 @@ class _Run:
         self.active: dict[str, int] = {}
         #: by round, which only the judge knows
         least = max(pace.least // self.block, 1)
-        self.canaries = secret_rounds(canaries, least, TIMING.most // self.block, self.random)
+        self.canaries = secret_rounds(canaries, least, TIMING.max_pairs // self.block, self.random)
 
     def measure(self, budget: float) -> Result:
         with aside():
@@ -167,7 +167,7 @@ class _Run:
             max(disturbed, taken_share), noise, busy,
             ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
             conditions=tuple(conditions), left_out=left_out, others=machine.others() or 0.0,
-            cores=self.used / self.took if self.took > TIMING.cores_seconds else 0.0,
+            cores=self.used / self.took if self.took > TIMING.extra_cores_seconds else 0.0,
         )  # fmt: skip
 
     def _strides(self) -> list[Condition]:
@@ -181,18 +181,18 @@ class _Run:
     def _rounds(self, budget: float, handshake: float) -> None:
         start = time.monotonic()
         done = stretch = 0
-        while done < TIMING.most:
-            if done >= stretch * TIMING.renew:
+        while done < TIMING.max_pairs:
+            if done >= stretch * TIMING.renew_pairs:
                 self._stretch(stretch)
                 stretch += 1
             self._round(handshake, self.canaries.pop(done // self.block, []))
             done += self.block
             # the time to draw the task's own inputs does not count as a kernel's
-            spent = time.monotonic() - start - min(self.contents.seconds, TIMING.drawing)
+            spent = time.monotonic() - start - min(self.contents.seconds, TIMING.drawing_seconds)
             if done < self.pace.least:
                 continue
-            is_over = spent > budget or self._is_sharp(done >= stretch * TIMING.renew, spent, budget)
-            if is_over and not (spent < TIMING.unsure * budget and self._is_unsure()):
+            is_over = spent > budget or self._is_sharp(done >= stretch * TIMING.renew_pairs, spent, budget)
+            if is_over and not (spent < TIMING.unsure_budget_factor * budget and self._is_unsure()):
                 break
         for _, canaries in sorted(self.canaries.items()):
             for canary in canaries:
@@ -227,8 +227,8 @@ class _Run:
             args = self.contents.warming(len(times) % 2)
             times.append(self._turn(worker, args).seconds)
             place.update()
-            last = times[-TIMING.warm_agree :]
-            if len(last) == TIMING.warm_agree and max(last) < TIMING.warm_spread * min(last):
+            last = times[-TIMING.warm_agreeing_calls :]
+            if len(last) == TIMING.warm_agreeing_calls and max(last) < TIMING.warm_spread * min(last):
                 break
             if time.monotonic() - start > self.pace.warm_seconds:
                 break
@@ -294,7 +294,7 @@ class _Run:
         self._prepare(worker)
         outputs: list[list[Tensor]] = []
         if self.profile is not None:
-            self.profile.begin(median(side.seconds[-TIMING.few :]))
+            self.profile.begin(median(side.seconds[-TIMING.settled_pairs :]))
         before = self.random.randrange(len(block)) if side is self.candidate and canaries else -1
         for i, args in enumerate(block):
             for canary in canaries if i == before else ():
@@ -313,7 +313,7 @@ class _Run:
                 side.maker.append(self.active[side.name])
             if side is self.candidate:
                 # what it used until it had halted does not count as its time
-                self.used += max(call.used - TIMING.halting, 0.0)
+                self.used += max(call.used - TIMING.halt_seconds, 0.0)
                 self.took += call.seconds
                 outputs.append(self._seen(worker, args, call))
             else:
@@ -327,14 +327,15 @@ class _Run:
     def _lay_ready(self) -> None:
         """Prepare inputs for calls with a look, before any side's turn: as many as the last round used."""
         if self.looks is not None:
-            for n in range(TIMING.spares[self.bytes > TIMING.renew_bytes]):
+            spare = TIMING.spare_inputs
+            for n in range(spare.small if self.bytes <= TIMING.renew_bytes else spare.large):
                 if n not in self.spare:
-                    self.spare[n] = self.contents.next(TIMING.block + 2 + n, timed=False)
+                    self.spare[n] = self.contents.next(TIMING.block_calls + 2 + n, timed=False)
 
     def _looked_at(self, worker: Worker) -> None:
         """Make zero or more uncounted calls before a timed one, with one look at the program counters in each."""
         while self.looks is not None and self.spare and self.looks.next():
-            with self.looks.at(median(self.candidate.seconds[-TIMING.few :])):
+            with self.looks.at(median(self.candidate.seconds[-TIMING.settled_pairs :])):
                 self._turn(worker, self.spare.popitem()[1])
 
     def _hear(self, worker: Worker, canary: Canary) -> list[Tensor]:
@@ -342,7 +343,7 @@ class _Run:
             end = time.monotonic() + TIMING.watched_seconds
             with canary.watch:
                 while time.monotonic() < end:
-                    self._turn(worker, self.contents.uncounted(TIMING.block + 1))
+                    self._turn(worker, self.contents.uncounted(TIMING.block_calls + 1))
         if canary.layout is None:
             return self._seen(worker, canary.args, self._turn(worker, canary.args, awake=canary.watch is None))
         for slot in self.slots:

@@ -60,7 +60,7 @@ def elsewhere(stages: Stages, small: Case) -> None:
     if (module.mutates and not stages.written) or module.numpy:
         return
     # Two calls overlap only if each takes a while.
-    longer = all_long(stages.task, DRAWN.named_bytes) or small
+    longer = all_long(stages.task, DRAWN.literal_bytes) or small
     for caller in _CALLERS:
         case = longer if caller.op == "together" else small
         if caller.op == "conjugated" and not any(isinstance(a, Tensor) and a.is_complex() for a in case.args):

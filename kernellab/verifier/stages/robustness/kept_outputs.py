@@ -38,7 +38,7 @@ def late(stages: Stages, case: Case) -> None:
     call = stages.sure_call(case)
     before = [stages.worker.read(o) for o in call.outputs]
     stages.worker.resume()
-    time.sleep(HONEST.late_wait)
+    time.sleep(HONEST.late_write_seconds)
     stages.worker.stop()
     _require_unchanged(stages, case, call, before, "late-write", "the output changes after kernel has returned")
 

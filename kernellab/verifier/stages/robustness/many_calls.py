@@ -154,7 +154,7 @@ def _drawn_contents(stages: Stages, base: Case, stacked: Sequence[int]) -> list[
     # The first call at a size may compile.
     call_seconds = min(stages.sure_call(base).seconds for _ in range(2))
     affordable = int(DRAWN.contents_call_seconds / max(call_seconds, 1e-6))
-    most = min(DRAWN.contents, DRAWN.contents_bytes // max(size, 1), affordable)
+    most = min(DRAWN.own_contents, DRAWN.contents_bytes // max(size, 1), affordable)
     contents: list[Case] = []
     end = time.thread_time() + DRAWN.contents_seconds
     loose = loose_arguments(stages.task, base.args)

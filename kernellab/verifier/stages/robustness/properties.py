@@ -58,7 +58,7 @@ def properties(stages: Stages, base: Case) -> dict[int, list[Any]]:
     _strides(stages, base)
     if stages.context.interpreted:
         # A call takes long in the interpreter.
-        return scalars(stages, base, CORRECT.scalar_interpreted)
+        return scalars(stages, base, CORRECT.scalar_values_interpreted)
     right = scalars(stages, base)
     _domain(stages, base)
     small_numbers(stages, base)

@@ -61,7 +61,7 @@ def _teams(stages: Stages, base: Case) -> Iterator[Team]:
     two_rows = cases.case(stages.task, _with_two_rows(stages, base), Family.OWN)
     ragged = _ragged(stages, base)
     # teams may begin at a number of elements alone
-    longest = all_long(stages.task, HONEST.kept_bytes) or two_rows
+    longest = all_long(stages.task, HONEST.reread_bytes) or two_rows
     yield Team(1, base)
     # Neither the longest case nor a ragged one has delays.
     yield Team(cores + 3, base, delays=base is not ragged)
@@ -76,16 +76,16 @@ def _teams(stages: Stages, base: Case) -> Iterator[Team]:
 
 def _large_team() -> int:
     """Return the number of threads of a large team: more than any buffer for one thread a core has room for."""
-    return max(CORRECT.team, len(os.sched_getaffinity(0)) + 3)
+    return max(CORRECT.large_team, len(os.sched_getaffinity(0)) + 3)
 
 
 def _named_sizes(stages: Stages, large: int) -> list[int]:
     """Return the smallest and the largest number of the source that may be a number of threads: a buffer for so many
     fails with one more."""
     # torch and the kernel may each have an OpenMP runtime.
-    most = min(CORRECT.team_most, most_threads() // 2 - 4)
+    most = min(CORRECT.max_team, most_threads() // 2 - 4)
     numbers = sorted(n for n in stages.ahead.numbers if large <= n <= most)
-    return list(dict.fromkeys([*numbers[:1], *numbers[-1:]][: CORRECT.team_named]))
+    return list(dict.fromkeys([*numbers[:1], *numbers[-1:]][: CORRECT.team_literals]))
 
 
 def _with_two_rows(stages: Stages, base: Case) -> dict[str, int]:
