@@ -32,6 +32,7 @@ from kernellab.verifier.cuda import pool as cuda_pool
 from kernellab.verifier.cuda import timed as timed_cuda
 from kernellab.verifier.cuda.clocks import (
     Reading,
+    Tails,
     calls_at_a_go,
     clock_of,
     disagreement,
@@ -93,9 +94,9 @@ def test_a_handshake_is_the_median_and_differs_by_what_lies_between_the_tenths()
 
 
 def test_clocks_that_agree_say_nothing() -> None:
-    tails = (167e-6, 165e-6)
+    tails = Tails(167e-6, 165e-6)
     assert disagreement(reading(11.0, 11.2, 9.5, 64), tails) == ""
-    assert disagreement(reading(3030, 3040, 3020), (195e-6, 165e-6)) == ""
+    assert disagreement(reading(3030, 3040, 3020), Tails(195e-6, 165e-6)) == ""
     # launches take the host longer than the device works
     assert disagreement(reading(352, 410, 115), tails) == ""
     assert disagreement(reading(18.0, 17.5, 2.5, 64), None) == ""
@@ -107,9 +108,9 @@ def test_clocks_that_agree_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("clocks", "tails", "word"),
     [
-        (reading(20, 20, 18), (330e-6, 165e-6), "after the answer"),
+        (reading(20, 20, 18), Tails(330e-6, 165e-6), "after the answer"),
         # what may be left running does not grow with the call beyond a slice of the device's time
-        (reading(3000, 3000, 3000), (370e-6, 165e-6), "after the answer"),
+        (reading(3000, 3000, 3000), Tails(370e-6, 165e-6), "after the answer"),
         (reading(400, 200, 390), None, "judge's clock says"),
         # too short for the judge's clock, so that another would give the figure
         (reading(200, 5, 8, spread=60), None, "judge's clock says"),
@@ -119,18 +120,18 @@ def test_clocks_that_agree_say_nothing() -> None:
         (reading(6, 6, 8.5, 64), None, "of which its stream's events saw"),
     ],
 )
-def test_each_clock_that_contradicts_is_named(clocks: Reading, tails: tuple[float, float] | None, word: str) -> None:
+def test_each_clock_that_contradicts_is_named(clocks: Reading, tails: Tails | None, word: str) -> None:
     assert word in disagreement(clocks, tails)
 
 
 def test_what_a_long_go_leaves_after_its_answer_is_counted_and_refuses_nothing() -> None:
     """As on an H200: 64 calls of 20 launches each at a go, after which the judge's kernel took 61 us longer."""
-    late = (226e-6, 165e-6)
+    late = Tails(226e-6, 165e-6)
     assert disagreement(reading(400, 420, 115, 64), late) == ""
     assert "after the answer" in disagreement(reading(11, 11, 9.5, 32), late)
     assert left_running(late) == pytest.approx(31e-6)
     # what honest workers differ by is nobody's work
-    assert left_running((190e-6, 165e-6)) == left_running((150e-6, 165e-6)) == left_running(None) == 0.0
+    assert left_running(Tails(190e-6, 165e-6)) == left_running(Tails(150e-6, 165e-6)) == left_running(None) == 0.0
 
 
 def test_what_a_busy_machine_adds_to_all_sides_contradicts_nothing() -> None:

@@ -42,6 +42,7 @@ from kernellab.verifier.cuda.clocks import (
     DEVICES,
     JUDGE,
     Reading,
+    Tails,
     calls_at_a_go,
     clock_of,
     disagreement,
@@ -213,10 +214,10 @@ class _Run:
 
     def _result(self) -> Result:
         baseline_tails = [t for b in self.baselines for t in b.tails]
-        tails = (median(self.candidate.tails), median(baseline_tails)) if baseline_tails else None
+        tails = Tails(median(self.candidate.tails), median(baseline_tails)) if baseline_tails else None
         self.candidate.lengthen(left_running(tails), self.goes.calls)
         readings = [self._reading(side) for side in self.sides]
-        if clock_of(readings, self.pace.ranking)[0] == DEVICES or disagreement(readings[0], None, readings[1:]):
+        if clock_of(readings, self.pace.ranking).clock == DEVICES or disagreement(readings[0], None, readings[1:]):
             self._trace_again()
             readings = [self._reading(side) for side in self.sides]
         ours = readings[0]
@@ -256,7 +257,7 @@ class _Run:
             side.first.traced.activity, self.goes.calls,
         )  # fmt: skip
 
-    def _note(self, readings: Sequence[Reading], tails: tuple[float, float] | None) -> str:
+    def _note(self, readings: Sequence[Reading], tails: Tails | None) -> str:
         ours, calls = readings[0], self.goes.calls
         baseline_times = {r.name: r.device for r in readings[1:] if r.device is not None}
         return (
@@ -265,7 +266,11 @@ class _Run:
             + (f"; {calls} calls at a go" if calls > 1 else "")
             + (f"; led by {self.goes.lead * 1e6:.0f} us" if self.goes.lead else "")
             + f"; handshakes vary by {self.spread * 1e6:.0f} us"
-            + (f"; after the answer {tails[0] * 1e6:.0f} us (baselines {tails[1] * 1e6:.0f})" if tails else "")
+            + (
+                f"; after the answer {tails.candidate * 1e6:.0f} us (baselines {tails.baselines * 1e6:.0f})"
+                if tails
+                else ""
+            )
             + (f", {left_running(tails) * 1e6:.0f} us of it counted" if left_running(tails) else "")
             + "".join(f"; {name} {t * 1e6:.1f} us on the device" for name, t in baseline_times.items())
             + f"; {self.prepared:.1f} s to prepare, {self.rounds:.1f} s of rounds"
@@ -425,7 +430,7 @@ class _Run:
     def _is_sharp(self, done: int) -> bool:
         if self.pace.sharp is not None:
             # where the device's clock decides, more rounds do not make it sharper
-            bound = clock_of([self._reading(side) for side in self.sides], ranking=True)[0] == DEVICES
+            bound = clock_of([self._reading(side) for side in self.sides], ranking=True).clock == DEVICES
             return bound or is_sharp(self.sides, self.pace.sharp)
         return done >= DEVICE.min_pairs and self._settled()
 

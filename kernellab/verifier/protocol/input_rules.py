@@ -1,8 +1,8 @@
 """The numbers of :mod:`kernellab.verifier.protocol.rules` for the inputs on which a kernel is tried: numbers at the
 edges of a format, inputs drawn from a task's declaration, and combinations of several differences.
 
-``literals`` are numbers in the text of a kernel's source. Seconds are those of the judge's own thread, unless a name has
-``wall`` in it.
+``literals`` are numbers in the text of a kernel's source. Seconds are those of the judge's own thread, unless a name
+has ``wall`` in it.
 """
 
 from __future__ import annotations
