@@ -41,7 +41,7 @@ from kernellab.verifier.cuda.clocks import (
 )
 from kernellab.verifier.cuda.faults import device_fault
 from kernellab.verifier.cuda.memory import DeviceArena, Segment, Window, flush_words, output_bytes, withhold
-from kernellab.verifier.cuda.trace import busy, framed, is_library, summary, without_frame
+from kernellab.verifier.cuda.trace import Activity, Profiled, busy, framed, is_library, summary, without_frame
 from kernellab.verifier.cuda.worker import DeviceWorker
 from kernellab.verifier.cuda.worker_client import DeviceAccess, TimedCalls, Traced
 from kernellab.verifier.protocol.control import DONE, READY, Answer, Control, Output
@@ -187,44 +187,46 @@ FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFuncto
 MS = 1e-3
 
 
-def traced(start: float, *own: tuple[str, float, float, int]) -> list[Any]:
+def traced(start: float, *own: tuple[str, float, float, int]) -> list[Activity]:
     """A call behind a delay of 1 ms at ``start`` ms and before a marker, on stream 7, in ms."""
     end = max([1.0, *(t + n for _, t, n, stream in own if stream == 7)])
     found = [(SPIN, 0.0, 1.0, 7), *own, ("marker", end + 0.01, 0.002, 7)]
-    return sorted(((name, (start + t) * MS, n * MS, stream) for name, t, n, stream in found), key=lambda e: e[1])
+    activities = [Activity(name, (start + t) * MS, n * MS, stream) for name, t, n, stream in found]
+    return sorted(activities, key=lambda a: a.start)
 
 
 def test_a_stream_that_waits_for_nobody_and_one_that_nobody_waits_for_are_named() -> None:
-    joined = [(SPIN, 0.0, 1.0, 7), ("side", 1.1, 0.5, 13), ("marker", 1.7, 0.1, 7)]
+    joined = [Activity(SPIN, 0.0, 1.0, 7), Activity("side", 1.1, 0.5, 13), Activity("marker", 1.7, 0.1, 7)]
     events, unordered = without_frame(joined)
-    assert events == [("side", 1.1, 0.5)] and unordered == ""
+    assert events == [("side", 1.1, 0.5, 13)] and unordered == ""
     assert without_frame(traced(0, ("side", 0.1, 0.5, 13)))[1] == "side"
     assert without_frame(traced(0, ("side", 1.005, 0.5, 13)))[1] == "side"
-    assert without_frame(traced(0, ("mine", 1.1, 0.5, 7))) == ([("mine", 1.1 * MS, 0.5 * MS)], "")
+    assert without_frame(traced(0, ("mine", 1.1, 0.5, 7))) == ([("mine", 1.1 * MS, 0.5 * MS, 7)], "")
     # the device's stamps of two streams differ by a little
     assert without_frame(traced(0, ("side", 0.9995, 0.005, 13)))[1] == ""
 
 
 def test_one_call_that_is_out_of_order_is_enough() -> None:
     """Where launching takes longer than the delay, a side stream looks ordered; the next call's delay is longer."""
-    late = [(SPIN, 0.0, MS, 7), ("side", 1.02 * MS, 0.005 * MS, 13), ("marker", 1.1 * MS, 0.002 * MS, 7)]
-    assert framed(late, [False], False)[1:] == ("", True)
-    flush = (FILL, 9 * MS, 0.05 * MS, 7)
-    samples, unordered, unseen = framed([*late, flush, *traced(10, ("side", 0.2, 0.005, 13))], [False, True], True)
-    assert [[e[0] for e in s] for s in samples] == [["side"], ["side"]]
+    side, marker = Activity("side", 1.02 * MS, 0.005 * MS, 13), Activity("marker", 1.1 * MS, 0.002 * MS, 7)
+    late = [Activity(SPIN, 0.0, MS, 7), side, marker]
+    assert framed(Profiled(late, [False]), False)[1:] == ("", True)
+    both = [*late, Activity(FILL, 9 * MS, 0.05 * MS, 7), *traced(10, ("side", 0.2, 0.005, 13))]
+    samples, unordered, unseen = framed(Profiled(both, [False, True]), True)
+    assert [[a.name for a in s] for s in samples] == [["side"], ["side"]]
     assert (unordered, unseen) == ("side", False)
 
 
 def test_each_call_s_activities_are_its_own() -> None:
-    calls: list[Any] = []
+    calls: list[Activity] = []
     for i in range(3):
-        calls += [(FILL, (10 * i - 1) * MS, 0.05 * MS, 7)] if i else []
+        calls += [Activity(FILL, (10 * i - 1) * MS, 0.05 * MS, 7)] if i else []
         calls += traced(10 * i, ("mine", 1.0, 0.5, 7), ("side", 1.6, 0.25, 13), ("end", 1.9, 0.1, 7))
-    samples, unordered, unseen = framed(calls, [True] * 3, True)
-    assert [[e[0] for e in s] for s in samples] == [["mine", "side", "end"]] * 3
+    samples, unordered, unseen = framed(Profiled(calls, [True] * 3), True)
+    assert [[a.name for a in s] for s in samples] == [["mine", "side", "end"]] * 3
     assert [busy(s) for s in samples] == pytest.approx([0.85 * MS] * 3) and (unordered, unseen) == ("", False)
     # a delay more than there were calls is the candidate's own
-    assert framed(calls, [True] * 2, True)[:2] == ([], "spin_kernel")
+    assert framed(Profiled(calls, [True] * 2), True)[:2] == ([], "spin_kernel")
 
 
 # -- one go ------------------------------------------------------------------------------------------------------------
@@ -556,7 +558,8 @@ def test_what_the_candidate_defines_is_its_own_whatever_its_name() -> None:
 
 def test_the_share_leaves_fills_and_copies_out() -> None:
     found = summary([
-        ("mine", 1.0, 0.3), ("Memset (Device)", 1.4, 5.0), ("ampere_sgemm_128x64_nn", 6.5, 0.1),
+        Activity("mine", 1.0, 0.3, 7), Activity("Memset (Device)", 1.4, 5.0, 7),
+        Activity("ampere_sgemm_128x64_nn", 6.5, 0.1, 7),
     ])  # fmt: skip
     assert found["total"] == pytest.approx(0.4) and found["library"] == {"ampere_sgemm_128x64_nn": 0.1}
     assert found["busy"] == pytest.approx(5.4) and found["kernels"]["mine"] == 1

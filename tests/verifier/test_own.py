@@ -296,13 +296,13 @@ def test_two_looks_at_a_runtime_s_loop_are_chance_among_many_alone(
 def test_views_are_no_work_of_the_framework() -> None:
     import torch
 
-    from kernellab.verifier.worker.dispatch import told
+    from kernellab.verifier.worker.dispatch import library_report
 
     def turned(x: torch.Tensor) -> torch.Tensor:
         return torch.view_as_real(torch.view_as_complex(x).diagonal()).unfold(0, 2, 1)
 
-    assert told(turned, [torch.randn(4, 4, 2)], lambda: None)["library"] == {}
-    assert set(told(lambda x: turned(x).sum(), [torch.randn(4, 4, 2)], lambda: None)["library"]) == {"sum"}  # type: ignore[arg-type]
+    assert library_report(turned, [torch.randn(4, 4, 2)], lambda: None)["library"] == {}
+    assert set(library_report(lambda x: turned(x).sum(), [torch.randn(4, 4, 2)], lambda: None)["library"]) == {"sum"}
     with torch.inference_mode():  # where torch leaves operators whole that may copy
-        found = told(lambda x: x.t().contiguous(), [torch.randn(64, 32)], lambda: None)  # type: ignore[arg-type]
-    assert set(found["moves"]) == {"clone"}  # type: ignore[arg-type]
+        found = library_report(lambda x: x.t().contiguous(), [torch.randn(64, 32)], lambda: None)  # type: ignore[arg-type]
+    assert set(found["moves"]) == {"clone"}

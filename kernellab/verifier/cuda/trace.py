@@ -11,15 +11,26 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.profiler import profile
 
 from kernellab.verifier.protocol.rules import DEVICE
 
-#: one activity of the device: name, start and duration (s), stream
-Activity = tuple[str, float, float, int]
+
+class Activity(NamedTuple):
+    """One activity of the device: a kernel, copy or fill, with its start and duration (s)."""
+
+    name: str
+    start: float
+    seconds: float
+    stream: int
+
+    @property
+    def end(self) -> float:
+        return self.start + self.seconds
+
 
 #: kernels of the libraries that ship with torch
 _LIBRARY = re.compile(
@@ -63,18 +74,17 @@ def activity(call: Callable[[], Any], flush: int, synchronize: Callable[[], Any]
     call()
     synchronize()
     host = min(_launching(call, synchronize) for _ in range(3))
-    activities, queued = _profiled(call, flush, host, synchronize)
-    samples, unordered, unseen = framed(activities, queued, bool(flush))
-    samples = [s for s in samples if s]
+    by_call = framed(_profiled(call, flush, host, synchronize), bool(flush))
+    samples = [s for s in by_call.samples if s]
     if not samples:
-        from kernellab.verifier.worker.dispatch import told
+        from kernellab.verifier.worker.dispatch import library_report
 
-        by_host = told(lambda *_: call(), (), synchronize)
-        return {**by_host, "busy": None, "kernels": {}, "unordered": unordered, "host": host}
-    ordered = sorted(samples, key=busy)
+        by_host = library_report(lambda *_: call(), (), synchronize)
+        return {**by_host, "busy": None, "kernels": {}, "unordered": by_call.unordered, "host": host}
+    median = sorted(samples, key=busy)[len(samples) // 2]
     return {
-        **summary(ordered[len(ordered) // 2], own_names()), "samples": [busy(s) for s in samples],
-        "unordered": unordered, "unseen": unseen, "host": host,
+        **summary(median, own_names()), "samples": [busy(s) for s in samples],
+        "unordered": by_call.unordered, "unseen": by_call.is_order_unseen, "host": host,
     }  # fmt: skip
 
 
@@ -88,34 +98,34 @@ def _launching(call: Callable[[], Any], synchronize: Callable[[], Any]) -> float
     return host
 
 
-def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Summarize activities (name, start, seconds) for :func:`activity`."""
+def summary(activities: Sequence[Activity], own: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Summarize one call's activities for :func:`activity`; ``own`` are names that the candidate defines."""
     library: dict[str, float] = {}
     moves: dict[str, float] = {}
     kernels: dict[str, int] = {}
-    for name, _, seconds in events:
-        short = name[:120]
+    for each in activities:
+        short = each.name[:120]
         kernels[short] = kernels.get(short, 0) + 1
-        if is_library(name, own):
-            library[short] = library.get(short, 0.0) + seconds
-        elif name not in own and _COPIES.search(name):
-            moves[short] = moves.get(short, 0.0) + seconds
+        if is_library(each.name, own):
+            library[short] = library.get(short, 0.0) + each.seconds
+        elif each.name not in own and _COPIES.search(each.name):
+            moves[short] = moves.get(short, 0.0) + each.seconds
     # fills and moves are free: neither part of the share includes them
-    total = sum(seconds for name, _, seconds in events if name in own or not _FREE.search(name))
+    total = sum(each.seconds for each in activities if each.name in own or not _FREE.search(each.name))
     top = dict(sorted(library.items(), key=lambda kv: -kv[1])[:16])
     return {
-        "total": total, "library": top, "moves": dict(list(moves.items())[:16]), "busy": busy(events),
+        "total": total, "library": top, "moves": dict(list(moves.items())[:16]), "busy": busy(activities),
         "kernels": dict(list(kernels.items())[:32]),
     }  # fmt: skip
 
 
-def busy(events: list[tuple[str, float, float]]) -> float:
-    """Seconds in which at least one of the activities (name, start, seconds) ran. Gaps between them come as much from
-    the profiler as from the call."""
+def busy(activities: Sequence[Activity]) -> float:
+    """Seconds in which at least one of the activities ran. Gaps between them come as much from the profiler as from the
+    call."""
     total, end = 0.0, float("-inf")
-    for _, start, seconds in sorted(events, key=lambda e: e[1]):
-        total += max(0.0, start + seconds - max(start, end))
-        end = max(end, start + seconds)
+    for each in sorted(activities, key=lambda a: a.start):
+        total += max(0.0, each.end - max(each.start, end))
+        end = max(end, each.end)
     return total
 
 
@@ -132,103 +142,134 @@ def own_names() -> frozenset[str]:
     return frozenset(names)
 
 
-def _profiled(
-    call: Callable[[], Any], flush: int, host: float, synchronize: Callable[[], Any]
-) -> tuple[list[Activity], list[bool]]:
-    """Device activities of some calls by start, empty without CUPTI; and for each call, whether it was queued
-    completely before the device reached it.
+class Profiled(NamedTuple):
+    """Device activities of some calls by start, empty without CUPTI; and for each call, whether the host had queued it
+    completely before the device reached it."""
 
-    Each call is queued after a delay on the caller's stream and before a marker there. A delay that ended before the
-    call returned does not show the order (launches are slow under a profiler, and a short kernel on an unordered stream
-    then runs between delay and marker as if it had waited), so the next delay is longer. ``host`` is the time of
-    launching (s).
+    activities: Sequence[Activity]
+    queued: Sequence[bool]
+
+
+def _profiled(call: Callable[[], Any], flush: int, host: float, synchronize: Callable[[], Any]) -> Profiled:
+    """Profile some calls, each queued after a delay on the caller's stream and before a marker there.
+
+    ``host`` is the time of launching (s). On the caller's stream::
+
+        flush | delay | the call's activities | marker      next call: flush | delay | ...
+
+    What is on another stream and begins before the delay has ended does not wait for the caller.
     """
-    # torch.profiler would first import all of inductor (seconds)
     marker = torch.zeros(1, device="cuda")
     lines = torch.empty(max(flush, 1), dtype=torch.uint8, device="cuda")
     marker.add_(1)
     synchronize()
-    queued: list[bool] = []
-    event: Any = torch.cuda.Event
-    delay = min(max(DEVICE.delay_least, 4 * host), DEVICE.delay_most)
     try:
+        # torch.profiler would first import all of inductor (seconds)
         with profile(use_device="cuda", use_kineto=True, use_cpu=False) as profiler:
-            began = time.perf_counter()
-            while len(queued) < DEVICE.traced_calls and (
-                len(queued) < 3 or time.perf_counter() - began < DEVICE.traced_seconds
-            ):
-                if flush:
-                    lines.fill_(len(queued))
-                    synchronize()
-                torch.cuda._sleep(int(delay * DEVICE.cycles_per_second))  # type: ignore[no-untyped-call]
-                delay_end = event()
-                delay_end.record()
-                result = call()
-                queued.append(not delay_end.query())
-                marker.add_(1)
-                synchronize()
-                del result
-                if not queued[-1]:
-                    delay = min(4 * delay, DEVICE.delay_most)
+            queued = _queue_calls(call, marker, lines if flush else None, host, synchronize)
     except (AssertionError, RuntimeError) as error:
         if "CUDA error" in str(error):
             raise
-        return [], []
+        return Profiled([], [])
     results: Any = profiler.kineto_results
-    if results is None:
-        return [], []
+    return Profiled(_activities(results), queued) if results is not None else Profiled([], [])
+
+
+def _queue_calls(
+    call: Callable[[], Any], marker: torch.Tensor, lines: torch.Tensor | None, host: float,
+    synchronize: Callable[[], Any],
+) -> list[bool]:  # fmt: skip
+    """Make traced calls. Returns for each whether it was queued completely before its delay ended.
+
+    A delay that ended before the call returned does not show the order (launches are slow under a profiler, and a short
+    kernel on an unordered stream then runs between delay and marker as if it had waited), so the next delay is longer.
+    """
+    event: Any = torch.cuda.Event
+    queued: list[bool] = []
+    delay = min(max(DEVICE.delay_least, 4 * host), DEVICE.delay_most)
+    began = time.perf_counter()
+    while len(queued) < DEVICE.traced_calls and (
+        len(queued) < 3 or time.perf_counter() - began < DEVICE.traced_seconds
+    ):
+        if lines is not None:
+            lines.fill_(len(queued))
+            synchronize()
+        torch.cuda._sleep(int(delay * DEVICE.cycles_per_second))  # type: ignore[no-untyped-call]
+        delay_end = event()
+        delay_end.record()
+        result = call()
+        queued.append(not delay_end.query())
+        marker.add_(1)
+        synchronize()
+        del result
+        if not queued[-1]:
+            delay = min(4 * delay, DEVICE.delay_most)
+    return queued
+
+
+def _activities(results: Any) -> list[Activity]:
+    """The device's activities in the profiler's results (kineto), by start; the first starts at 0."""
     activities = sorted(
-        (e.start_ns() * 1e-9, e.duration_ns() * 1e-9, int(e.device_resource_id()), e.name())
-        for e in results.events()
-        if str(e.device_type()).endswith("CUDA") and e.duration_ns() > 0 and not _WAIT.search(e.name())
+        (
+            Activity(e.name(), e.start_ns() * 1e-9, e.duration_ns() * 1e-9, int(e.device_resource_id()))
+            for e in results.events()
+            if str(e.device_type()).endswith("CUDA") and e.duration_ns() > 0 and not _WAIT.search(e.name())
+        ),
+        key=lambda a: (a.start, a.seconds, a.stream, a.name),
     )
-    first = activities[0][0] if activities else 0.0
-    return [(name, start - first, seconds, stream) for start, seconds, stream, name in activities], queued
+    first = activities[0].start if activities else 0.0
+    return [a._replace(start=a.start - first) for a in activities]
 
 
-def framed(
-    found: Sequence[Activity], held: Sequence[bool], flushed: bool
-) -> tuple[list[list[tuple[str, float, float]]], str, bool]:
-    """Split the result of :func:`_profiled` by call: the activities (name, start, seconds) of each, without the delay
-    and the marker around them and the flush before; a kernel that is out of order in any of them, or ""; and whether
-    the order of other streams could not be seen, because every call waits for the device itself."""
-    starts = [i for i, e in enumerate(found) if "spin_kernel" in e[0]]
-    if len(starts) > len(held):
+class Framed(NamedTuple):
+    """The activities of each call; a kernel that is out of order in any of them, or ""; and whether the order of other
+    streams could not be seen, because every call waits for the device itself."""
+
+    samples: list[list[Activity]]
+    unordered: str
+    is_order_unseen: bool
+
+
+def framed(profiled: Profiled, flushed: bool) -> Framed:
+    """Split a profile by call, without the delay and the marker around each call and the flush before it."""
+    activities = profiled.activities
+    starts = [i for i, a in enumerate(activities) if "spin_kernel" in a.name]
+    if len(starts) > len(profiled.queued):
         # only the candidate can have launched the others
-        return [], "spin_kernel", False
-    samples: list[list[tuple[str, float, float]]] = []
+        return Framed([], "spin_kernel", False)
+    samples: list[list[Activity]] = []
     unordered, has_other_streams = "", False
-    for i, at in enumerate(starts):
-        last = i + 1 == len(starts)
-        part = list(found[at : len(found) if last else starts[i + 1]])
-        if flushed and not last:
+    for first, after in zip(starts, [*starts[1:], len(activities)], strict=True):
+        part = list(activities[first:after])
+        caller_stream = part[0].stream
+        if flushed and after < len(activities):
             # the next call's flush is the last activity on the caller's stream before its delay
-            flush = [e for e in part if e[3] == part[0][3]][-1]
-            part = [e for e in part if e[1] < flush[1]]
-        events, name = without_frame(part)
-        samples.append(events)
-        unordered = unordered or name
-        has_other_streams = has_other_streams or any(e[3] != part[0][3] for e in part)
-    return samples, unordered, has_other_streams and not any(held)
+            flush = [a for a in part if a.stream == caller_stream][-1]
+            part = [a for a in part if a.start < flush.start]
+        one = without_frame(part)
+        samples.append(one.activities)
+        unordered = unordered or one.unordered
+        has_other_streams = has_other_streams or any(a.stream != caller_stream for a in part)
+    return Framed(samples, unordered, has_other_streams and not any(profiled.queued))
 
 
-def without_frame(found: Sequence[Activity]) -> tuple[list[tuple[str, float, float]], str]:
-    """One call's activities, by start, without the delay that comes first and the marker that is last on its stream;
-    and the first on another stream that does not wait for the delay, or that the marker does not wait for: "" if all
-    are in order."""
-    delay, *following = found
-    marker = next((e for e in reversed(following) if e[3] == delay[3]), None)
+class OneCall(NamedTuple):
+    """One call's activities, by start; and the first on another stream that does not wait for the delay, or that the
+    marker does not wait for: "" if all are in order."""
+
+    activities: list[Activity]
+    unordered: str
+
+
+def without_frame(part: Sequence[Activity]) -> OneCall:
+    """One call of a profile, without the delay that comes first and the marker that is last on its stream."""
+    delay, *following = part
+    marker = next((a for a in reversed(following) if a.stream == delay.stream), None)
     if marker is None:
         # CUPTI has lost it: only the call's own activities remain
-        return [(name, start, seconds) for name, start, seconds, _ in following], ""
-    rest = [e for e in following if e is not marker]
-    over, slack = delay[1] + delay[2], DEVICE.timestamp_seconds
-    unordered = next(
-        (
-            name
-            for name, start, seconds, stream in rest
-            if stream != delay[3] and (start < over - slack or start + seconds > marker[1] + slack)
-        ),
-        "",
-    )
-    return [(name, start, seconds) for name, start, seconds, _ in rest], unordered[:120]
+        return OneCall(following, "")
+    own = [a for a in following if a is not marker]
+    others = (a for a in own if a.stream != delay.stream)
+    slack = DEVICE.timestamp_seconds
+    unordered = (a.name for a in others if a.start < delay.end - slack or a.end > marker.start + slack)
+    return OneCall(own, next(unordered, "")[:120])

@@ -384,11 +384,11 @@ class Worker:
 
     def trace(self, message: dict[str, Any], _: list[int]) -> None:
         """One call under a dispatch mode: seconds in the framework's compute operators, by name."""
-        from kernellab.verifier.worker.dispatch import told
+        from kernellab.verifier.worker.dispatch import library_report
 
         try:
             args = self._arguments(message)[0]
-            wire.post(self.channel, {"ok": True, **told(self.function, args, _synchronizer(self.device))})
+            wire.post(self.channel, {"ok": True, **library_report(self.function, args, _synchronizer(self.device))})
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 from kernellab.task.meta.operators import watching
 
@@ -23,74 +23,64 @@ _FREE = frozenset(
 )  # fmt: skip
 
 #: namespaces of the framework's operators; the candidate registered all others
-_FRAMEWORK = frozenset(
-    (
-        "aten",
-        "prim",
-        "prims",
-        "quantized",
-        "quantized_decomposed",
-        "mkl",
-        "mkldnn",
-        "mkldnn_prepacked",
-        "xnnpack",
-        "onednn",
-        "sparse",
-        "inductor",
-        "_inductor_test",
-        "torchvision",
-        "fbgemm",
-        "nnpack",
-        "cuda",
-        "c10d_functional",
-        "higher_order",
-        "profiler",
-        "rngprims",
-        "static_runtime",
-        "torch_scatter",
-        "xformers",
-        "flash_attn",
-        "fla",
-    )
-)
+_FRAMEWORK = frozenset((
+    "aten", "prim", "prims", "quantized", "quantized_decomposed", "mkl", "mkldnn", "mkldnn_prepacked", "xnnpack",
+    "onednn", "sparse", "inductor", "_inductor_test", "torchvision", "fbgemm", "nnpack", "cuda", "c10d_functional",
+    "higher_order", "profiler", "rngprims", "static_runtime", "torch_scatter", "xformers", "flash_attn", "fla",
+))  # fmt: skip
 
 #: largest number of calls, of which the shortest parts count, and the seconds after which no further one begins
 _REPEATS, _REPEAT_SECONDS = 5, 0.2
 
 
+class LibrarySeconds(NamedTuple):
+    """Seconds of one call in total, and in compute operators and ``MOVES`` by name."""
+
+    total: float
+    by_name: dict[str, float]
+
+
+class _Watch:
+    """Measures the operators of the framework that run while :meth:`clock` handles them."""
+
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        self.synchronize = synchronize
+        self.by_name: dict[str, float] = {}
+
+    def clock(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run one operator, and count its seconds unless it is free."""
+        if func.namespace not in _FRAMEWORK:
+            return _opened(func, args, kwargs, self.clock)
+        if _is_view(func):
+            # what torch does not decompose in inference mode may copy: its parts are watched
+            with watching(self.clock):
+                decomposed = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if decomposed is NotImplemented else decomposed
+        name = func.overloadpacket.__name__
+        if name in _FREE:
+            return func(*args, **kwargs)
+        self.synchronize()
+        start = time.perf_counter()
+        result = func(*args, **kwargs)
+        self.synchronize()
+        self.by_name[name] = self.by_name.get(name, 0.0) + time.perf_counter() - start
+        return result
+
+
 def library_seconds(
     function: Callable[..., Any], args: Sequence[Any], synchronize: Callable[[], None]
-) -> tuple[float, dict[str, float]]:
-    """Seconds of one call of ``function`` in total, and in compute operators and ``MOVES`` by name.
+) -> LibrarySeconds:
+    """The time of one call of ``function`` in the framework's operators.
 
     A short call is made several times, and the minimum of each part counts: one pause, in own code or in an operator,
     would distort the share. Unwatched calls alternate with watched ones: watching costs each operator tens of
     microseconds, in which a small product would vanish, and which are neither own work nor an operator's.
     """
-    by_name: dict[str, float] = {}
-
-    def clock(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        name = func.overloadpacket.__name__
-        if func.namespace not in _FRAMEWORK:
-            return _opened(func, args, kwargs, clock)
-        if _is_view(func):
-            # what torch does not decompose in inference mode may copy: its parts are watched
-            with watching(clock):
-                decomposed = func.decompose(*args, **kwargs)
-            return func(*args, **kwargs) if decomposed is NotImplemented else decomposed
-        if name in _FREE:
-            return func(*args, **kwargs)
-        synchronize()
-        start = time.perf_counter()
-        result = func(*args, **kwargs)
-        synchronize()
-        by_name[name] = by_name.get(name, 0.0) + time.perf_counter() - start
-        return result
-
+    watch = _Watch(synchronize)
     function(*args)
     synchronize()
 
-    def seconds() -> float:
+    def call_seconds() -> float:
         start = time.perf_counter()
         function(*args)
         synchronize()
@@ -98,17 +88,17 @@ def library_seconds(
 
     own_seconds = unwatched = float("inf")
     least: dict[str, float] = {}
-    start_time = time.perf_counter()
+    began = time.perf_counter()
     for _ in range(_REPEATS):
-        by_name.clear()
-        with watching(clock):
-            own_seconds = min(own_seconds, seconds() - sum(by_name.values()))
-        least = {name: min(duration, least.get(name, duration)) for name, duration in by_name.items()}
-        unwatched = min(unwatched, seconds())
-        if time.perf_counter() - start_time > _REPEAT_SECONDS:
+        watch.by_name.clear()
+        with watching(watch.clock):
+            own_seconds = min(own_seconds, call_seconds() - sum(watch.by_name.values()))
+        least = {name: min(seconds, least.get(name, seconds)) for name, seconds in watch.by_name.items()}
+        unwatched = min(unwatched, call_seconds())
+        if time.perf_counter() - began > _REPEAT_SECONDS:
             break
     library = sum(least.values())
-    return max(min(own_seconds, unwatched - library), 0.0) + library, least
+    return LibrarySeconds(max(min(own_seconds, unwatched - library), 0.0) + library, least)
 
 
 def _is_view(func: Any) -> bool:
@@ -117,14 +107,23 @@ def _is_view(func: Any) -> bool:
     return bool(returns) and all(alias is not None and not alias.is_write for alias in returns)
 
 
-def told(
-    function: Callable[..., Any], args: Sequence[Any], synchronize: Callable[[], None]
-) -> dict[str, float | dict[str, float]]:
-    """The result of :func:`library_seconds`: ``total``, and the longest of ``library`` and of ``moves`` by name."""
+class LibraryReport(TypedDict):
+    """Seconds of one call: ``total``, and the longest parts in operators that compute and in ``MOVES``, by name."""
+
+    total: float
+    library: dict[str, float]
+    moves: dict[str, float]
+
+
+def library_report(function: Callable[..., Any], args: Sequence[Any], synchronize: Callable[[], None]) -> LibraryReport:
+    """The result of :func:`library_seconds` as the worker reports it."""
     total, by_name = library_seconds(function, args, synchronize)
-    top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
-    moves = {name: duration for name, duration in top.items() if name in MOVES}
-    return {"total": total, "library": {k: v for k, v in top.items() if k not in moves}, "moves": moves}
+    longest = dict(sorted(by_name.items(), key=lambda item: -item[1])[:16])
+    return {
+        "total": total,
+        "library": {name: seconds for name, seconds in longest.items() if name not in MOVES},
+        "moves": {name: seconds for name, seconds in longest.items() if name in MOVES},
+    }
 
 
 def _opened(func: Any, args: Sequence[Any], kwargs: dict[str, Any], handle: Callable[..., Any]) -> Any:
