@@ -23,6 +23,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import fresh_copy, lay_out
 from kernellab.verifier.protocol.rules import DEVICE, TIMING
 from kernellab.verifier.timing.contents import Contents, loose_arguments
+from kernellab.verifier.timing.sides import settled_calls
 
 #: writes the withheld contents
 Complete = Callable[[], None]
@@ -30,7 +31,7 @@ Complete = Callable[[], None]
 Sets = Sequence[tuple[Any, ...]]
 
 #: number of elements from which a tensor's support is determined
-_SEEN = 1 << 22
+_SUPPORT_ELEMENTS = 1 << 22
 
 
 class Goes:
@@ -47,10 +48,10 @@ class Goes:
     ) -> None:  # fmt: skip
         self.workers = workers
         self.candidate = workers[0]
-        self.owners = {id(worker) for worker in owners}
+        self._owners = {id(worker) for worker in owners}
         self._written = task.module().written
         self.deadline = deadline
-        self.contents = Contents(task, args, loose_arguments(task, [_part(a) for a in args]))
+        self.contents = Contents(task, args, loose_arguments(task, [_first_rows(a) for a in args]))
         self.layout = lay_out(args)
         #: bytes of the arguments that are written again for each call
         self.bytes = fresh_copy(self.layout)
@@ -62,12 +63,12 @@ class Goes:
         self.tiny = torch.zeros(1, device="cuda")
         self.arena: DeviceArena | None = None
         self.windows: list[Window] = []
-        #: contents of the arena
-        self._lies: Sets = ()
+        #: contents of the arena at present
+        self._current: Sets = ()
         #: contents on which the candidate will still be timed in this round
-        self.ahead: Sequence[Sets] = ()
+        self.planned: Sequence[Sets] = ()
         #: seconds of the latest go of each worker, divided by its calls
-        self.last: dict[int, float] = {}
+        self.call_seconds: dict[int, float] = {}
         # arguments of the earlier stages need not stay in memory next to those of the timed calls
         for slot in list(self.candidate.arenas):
             self.candidate.release(slot)
@@ -78,7 +79,7 @@ class Goes:
 
         Raises WorkerFailure("memory").
         """
-        self._let_go()
+        self._release_arena()
         try:
             self.arena = DeviceArena(calls * self.layout.size)
         except cuda_driver.DriverError as error:
@@ -86,7 +87,7 @@ class Goes:
         self.calls = calls
         self.windows = [Window(self.arena, i * self.layout.size, self.layout.size) for i in range(calls)]
         for worker in self.workers:
-            worker.attach(TIMED_SLOT, self.arena, writable=id(worker) in self.owners)
+            worker.attach(TIMED_SLOT, self.arena, writable=id(worker) in self._owners)
         self._write([tuple(self.contents.base)] * calls)
 
     def fresh(self, turn: int) -> list[tuple[Any, ...]]:
@@ -99,32 +100,31 @@ class Goes:
 
         def prepare() -> Complete:
             # a baseline may see contents early; only a reference that works in place changes them
-            if is_candidate or self._lies is not sets or self.owners:
+            if is_candidate or self._current is not sets or self._owners:
                 self._write(sets)
             return self._cold()
 
-        if is_candidate and any(self._lies is planned for planned in self.ahead):
+        if is_candidate and any(self._current is planned for planned in self.planned):
             # if a baseline had its turn first: the candidate's first call of a go, before the clock, runs on the
             # current contents
             self._write([tuple(self.contents.base)] * self.calls)
-        warm = self.last.get(id(worker), float("inf")) < DEVICE.warm_seconds
+        warm = self.call_seconds.get(id(worker), float("inf")) < DEVICE.warm_seconds
         return self._timed(worker, prepare, warm=warm)
 
-    def warm(self, worker: DeviceAccess, met: Callable[[TimedCalls], None], most: float = TIMING.warm_seconds) -> None:
-        """Make uncounted calls until several in a row agree or ``most`` seconds have passed; ``met`` receives each."""
+    def warm(
+        self, worker: DeviceAccess, on_calls: Callable[[TimedCalls], None], most: float = TIMING.warm_seconds
+    ) -> None:
+        """Make uncounted goes until several in a row agree or ``most`` seconds have passed; ``on_calls`` gets each."""
         start = time.monotonic()
         times: list[float] = []
         while len(times) < TIMING.warm_calls:
-            call = self.turn(worker, [self.contents.uncounted(i) for i in range(self.calls)])
-            times.append(call.seconds)
-            met(call)
-            last = times[-TIMING.warm_agreeing_calls :]
-            if len(last) == TIMING.warm_agreeing_calls and max(last) < TIMING.warm_spread * min(last):
+            calls = self.turn(worker, [self.contents.uncounted(i) for i in range(self.calls)])
+            times.append(calls.seconds)
+            on_calls(calls)
+            if settled_calls(times) or time.monotonic() - start > most:
                 break
-            if time.monotonic() - start > most:
-                break
-        last = sorted(times[-TIMING.warm_agreeing_calls :])
-        self.last[id(worker)] = last[len(last) // 2] / self.calls
+        recent = sorted(times[-TIMING.warm_agreeing_calls :])
+        self.call_seconds[id(worker)] = recent[len(recent) // 2] / self.calls
 
     def handshakes(self, worker: DeviceAccess, calls: int = DEVICE.calibration_calls) -> list[float]:
         """Seconds of a go with one tiny kernel on it; the judge's own work is done before each as before a call."""
@@ -139,7 +139,7 @@ class Goes:
     def changed(self, sets: Sets) -> int | None:
         """The first argument that a call of the latest go on ``sets`` changed although the reference does not write
         into it; checked only if a worker may write."""
-        for window, args in zip(self.windows, sets, strict=True) if self.owners else ():
+        for window, args in zip(self.windows, sets, strict=True) if self._owners else ():
             position = window.changed(args, self._written)
             if position is not None:
                 return position
@@ -161,7 +161,7 @@ class Goes:
 
     # -- inside
 
-    def _let_go(self) -> None:
+    def _release_arena(self) -> None:
         for worker in self.workers:
             worker.release(TIMED_SLOT)
         if self.arena is not None:
@@ -172,7 +172,7 @@ class Goes:
         for window, args in zip(self.windows, sets, strict=True):
             window.write(self.layout, args)
         synchronize()
-        self._lies = sets
+        self._current = sets
 
     def _cold(self) -> Complete:
         """Withhold some of the contents and empty the caches. Returns what writes the rest."""
@@ -203,9 +203,9 @@ def synchronize() -> None:
     torch.cuda.synchronize()
 
 
-def _part(value: Any) -> Any:
+def _first_rows(value: Any) -> Any:
     """Enough of a tensor to determine what its values may be."""
-    if not hasattr(value, "numel") or value.numel() <= _SEEN or not value.dim():
+    if not hasattr(value, "numel") or value.numel() <= _SUPPORT_ELEMENTS or not value.dim():
         return value
-    rows = max(1, _SEEN * value.shape[0] // value.numel())
+    rows = max(1, _SUPPORT_ELEMENTS * value.shape[0] // value.numel())
     return value[:rows]

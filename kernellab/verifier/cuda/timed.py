@@ -22,17 +22,14 @@ regardless of the clocks.
 
 from __future__ import annotations
 
-import contextlib
-import random
-import secrets
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from kernellab.conditions import CLOCKS, Condition, LaunchBound, Mark, OtherClock
 from kernellab.task import Task
@@ -41,6 +38,8 @@ from kernellab.verifier.cuda.batch import Goes
 from kernellab.verifier.cuda.clocks import (
     DEVICES,
     JUDGE,
+    ChosenClock,
+    Handshake,
     Reading,
     Tails,
     calls_at_a_go,
@@ -51,32 +50,15 @@ from kernellab.verifier.cuda.clocks import (
     on_device,
 )
 from kernellab.verifier.cuda.memory import output_bytes
+from kernellab.verifier.cuda.participants import LEAST_SECONDS, DeviceTeam, Participants
+from kernellab.verifier.cuda.rounds import Rounds
 from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess, TimedCalls
 from kernellab.verifier.judge.placement import before_others
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.memory import Unreadable
-from kernellab.verifier.protocol.rules import DEVICE, TIMING
-from kernellab.verifier.timing.checks import Checks, reference_shares
-from kernellab.verifier.timing.sides import (
-    VERDICT,
-    BaselineFailed,
-    Canary,
-    DishonestWhenTimed,
-    Pace,
-    Result,
-    Side,
-    Team,
-    between,
-    is_sharp,
-    median,
-    secret_rounds,
-    teams,
-)
-
-#: least remainder of a single go (s); the median is trusted only far above this
-_LEAST = 1e-9
+from kernellab.verifier.protocol.rules import DEVICE
+from kernellab.verifier.timing.sides import VERDICT, Canary, Pace, Result, Side, between, is_sharp, median
 
 
 class Inconsistent(Exception):
@@ -85,44 +67,6 @@ class Inconsistent(Exception):
     def __init__(self, message: str, signature: str = "inconsistent-clocks") -> None:
         super().__init__(message)
         self.signature = signature
-
-
-@dataclass
-class Turns(Team):
-    """A side's turns on the device, with their times; ``tails``: seconds of the judge's kernel after each answer."""
-
-    tails: list[float] = field(default_factory=list)
-    #: from go to done, for each go
-    gross: list[float] = field(default_factory=list)
-    #: bytes of one call's outputs
-    size: int = 0
-    #: relative difference between two bursts of traced calls
-    drift: float = 0.0
-
-    @property
-    def first(self) -> DeviceAccess:
-        """The worker whose calls are traced."""
-        return _cuda(self.worker)
-
-    def add(self, turn: TimedCalls, handshake: float, maker: int) -> None:
-        """Record one go of worker ``maker``: seconds per call, minus the handshake."""
-        self.seconds.append(max((turn.seconds - handshake) / turn.calls, _LEAST))
-        self.claimed.append(turn.answer.seconds / turn.calls)
-        self.waited.append(0.0)
-        self.disturbed.append(False)
-        self.gross.append(turn.seconds)
-        self.tails.append(turn.tail)
-        self.maker.append(maker)
-
-    def lengthen(self, seconds: float, calls: int) -> None:
-        """Add this many seconds to each go."""
-        self.seconds = [s + seconds / calls for s in self.seconds]
-        self.gross = [g + seconds for g in self.gross]
-
-    def retime(self, seconds: list[float]) -> None:
-        """Replace the figures by another clock's samples."""
-        self.seconds = seconds
-        self.waited, self.disturbed = [0.0] * len(seconds), [False] * len(seconds)
 
 
 def measure(
@@ -138,190 +82,96 @@ def measure(
     pace: Pace = VERDICT,
 ) -> Result:
     """As :func:`kernellab.verifier.timing.timed.measure`. Also raises Inconsistent."""
-    run = _Run(task, args, candidate, baselines, comparison, deadline, canaries, pace)
+    participants = Participants(candidate, baselines)
+    accesses, module = participants.accesses, task.module()
+    # contents of shared memory are then written again before each go, and inspected after it
+    owners = accesses if module.written else accesses[1:] if module.mutates else []
+    goes = Goes(task, args, accesses, owners, deadline)
     try:
-        return run.measure(budget)
+        began = time.monotonic()
+        run = _Run(participants, goes, pace)
+        with before_others(participants.pids):
+            run.prepare()
+        rounds = Rounds(task, participants, goes, comparison, pace, run.handshake.median, canaries)
+        start = time.monotonic()
+        rounds.run(budget, run.is_sharp)
+        seconds = f"{start - began:.1f} s to prepare, {time.monotonic() - start:.1f} s of rounds"
+        return run.result(rounds, seconds)
     finally:
-        run.goes.close()
+        goes.close()
 
 
 class _Run:
-    def __init__(
-        self, task: Task, args: Sequence[Any], candidate: Side, baselines: Sequence[Side], comparison: Comparison,
-        deadline: float, canaries: Sequence[Canary], pace: Pace,
-    ) -> None:  # fmt: skip
+    """What comes before the rounds of one run, and what their times mean."""
+
+    def __init__(self, participants: Participants, goes: Goes, pace: Pace) -> None:
+        self.participants = participants
+        self.candidate, self.baselines = participants.candidate, participants.baselines
+        self.sides = participants.sides
+        self.goes = goes
         self.pace = pace
-        self.task = task
-        self._canaries = canaries
-        self.comparison = comparison
-        (self.candidate,) = teams([candidate], Turns)
-        self.baselines = teams(baselines, Turns)
-        self.sides = [self.candidate, *self.baselines]
-        workers = [_cuda(worker) for side in self.sides for worker in side.workers]
-        self.pids = [access.worker.pid for access in workers]
-        # contents of shared memory are then written again before each go, and inspected after it
-        module = task.module()
-        owners = workers if module.written else workers[1:] if module.mutates else []
-        self.goes = Goes(task, args, workers, owners, deadline)
-        self.names = {id(_cuda(worker)): side.name for side in self.sides for worker in side.workers}
-        self.deadline = deadline
-        self.cost = self.spread = 0.0
-        #: seconds before the first round, and of all rounds
-        self.prepared = self.rounds = 0.0
-        self.random = random.Random(secrets.randbits(64))
-        self.late = False
-
-    def measure(self, budget: float) -> Result:
-        began = time.monotonic()
-        with before_others(self.pids):
-            self.goes.make(1)
-            self._ready()
-            self._trace()
-            self._refuse_unordered()
-            calls = self._choose()
-            self.goes.lead = DEVICE.lead_seconds if self._launches_hide() else 0.0
-            if calls > 1:
-                self.goes.make(calls)
-            if calls > 1 or self.goes.lead:
-                self._ready()
-        self.block = TIMING.block_calls if calls == 1 and self.goes.bytes <= DEVICE.one_buffer_bytes else 1
-        # for a ranking's goes the first call, the last and a random third suffice
-        checked = TIMING.check_all_bytes + 1 if self.pace.ranking else self.goes.bytes * calls
-        self.checks = Checks(self.comparison, checked)
-        #: by round, which only the judge knows
-        least = max(self.pace.least // self.block, 1)
-        canaries = secret_rounds(self._canaries, least, DEVICE.max_pairs // self.block, self.random)
-        start = time.monotonic()
-        self.prepared = start - began
-        done = 0
-        while done < DEVICE.max_pairs:
-            spent = self._spent(start)
-            for canary in canaries.pop(done // self.block, []):
-                self._hear(canary)
-            self._round(done // self.block, last=done + self.block >= DEVICE.max_pairs or spent > budget)
-            done += self.block
-            spent = self._spent(start)
-            if done >= self.pace.least and (spent > budget or self._is_sharp(done)):
-                break
-        for canary in [c for _, late in sorted(canaries.items()) for c in late]:
-            self._hear(canary)
-        self.rounds = time.monotonic() - start
-        return self._result()
-
-    def _spent(self, start: float) -> float:
-        """Seconds since ``start``, without the time to draw the task's own inputs."""
-        return time.monotonic() - start - min(self.goes.contents.seconds, TIMING.drawing_seconds)
-
-    def _result(self) -> Result:
-        baseline_tails = [t for b in self.baselines for t in b.tails]
-        tails = Tails(median(self.candidate.tails), median(baseline_tails)) if baseline_tails else None
-        self.candidate.lengthen(left_running(tails), self.goes.calls)
-        readings = [self._reading(side) for side in self.sides]
-        if clock_of(readings, self.pace.ranking).clock == DEVICES or disagreement(readings[0], None, readings[1:]):
-            self._trace_again()
-            readings = [self._reading(side) for side in self.sides]
-        ours = readings[0]
-        note = self._note(readings, tails)
-        problem = disagreement(ours, tails, readings[1:])
-        if problem:
-            raise Inconsistent(f"{problem} ({note})")
-        clock, why = clock_of(readings, self.pace.ranking)
-        conditions: list[Condition] = []
-        if clock != "judge":
-            conditions.append(OtherClock(clock=clock))
-            note += f"; {CLOCKS[clock]}: {why}"
-            for side, reading in zip(self.sides, readings, strict=True):
-                side.retime(side.first.traced.samples if clock == DEVICES else list(side.claimed))
-                if not side.seconds:
-                    raise Inconsistent(f"{reading.name} has no other clock, and {why} ({note})")
-        # the traced calls come from one worker
-        drift = max(side.drift for side in self.sides)
-        noise = drift if clock == DEVICES else max((between(b, self.candidate) for b in self.baselines), default=0.0)
-        if ours.device is None:
-            conditions.append(Mark(kind="two-clocks"))
-        elif ours.launch_bound and clock == JUDGE:
-            conditions.append(LaunchBound(on_device=on_device(readings)))
-        conditions += [Mark(kind="outputs-read-late")] if self.late else []
-        conditions += [Mark(kind="outputs-copied")] if self.candidate.first.copies else []
-        conditions += [Mark(kind="contents-repeated")] if self.goes.contents.repeated else []
-        conditions += [Mark(kind="stream-order-not-seen")] if self.candidate.first.traced.unseen else []
-        return Result(
-            self.candidate, list(self.baselines), self.checks.done, self.cost,
-            (median(self.candidate.seconds), ours.events), disturbed=0.0, noise=noise, busy=False,
-            conditions=tuple(conditions), device=ours.device, note=note,
-        )  # fmt: skip
-
-    def _reading(self, side: Turns) -> Reading:
-        return Reading(
-            side.name, median(side.seconds), median(side.gross), self.spread, median(side.claimed),
-            side.first.traced.activity, self.goes.calls,
-        )  # fmt: skip
-
-    def _note(self, readings: Sequence[Reading], tails: Tails | None) -> str:
-        ours, calls = readings[0], self.goes.calls
-        baseline_times = {r.name: r.device for r in readings[1:] if r.device is not None}
-        return (
-            f"clocks: judge {ours.judge * 1e6:.1f} us, events {ours.events * 1e6:.1f} us"
-            + (f", device {ours.device * 1e6:.1f} us" if ours.device is not None else "")
-            + (f"; {calls} calls at a go" if calls > 1 else "")
-            + (f"; led by {self.goes.lead * 1e6:.0f} us" if self.goes.lead else "")
-            + f"; handshakes vary by {self.spread * 1e6:.0f} us"
-            + (
-                f"; after the answer {tails.candidate * 1e6:.0f} us (baselines {tails.baselines * 1e6:.0f})"
-                if tails
-                else ""
-            )
-            + (f", {left_running(tails) * 1e6:.0f} us of it counted" if left_running(tails) else "")
-            + "".join(f"; {name} {t * 1e6:.1f} us on the device" for name, t in baseline_times.items())
-            + f"; {self.prepared:.1f} s to prepare, {self.rounds:.1f} s of rounds"
-        )
+        self.handshake = Handshake(0.0, 0.0)
 
     # -- before the first round
 
-    def _ready(self) -> None:
+    def prepare(self) -> None:
+        """Warm all workers, trace their calls, and choose how many calls make a go."""
+        self.goes.make(1)
+        self._warm_all()
+        self._trace()
+        self._refuse_unordered()
+        calls = self._calls_at_a_go()
+        self.goes.lead = DEVICE.lead_seconds if self._launches_hide() else 0.0
+        if calls > 1:
+            self.goes.make(calls)
+        if calls > 1 or self.goes.lead:
+            self._warm_all()
+
+    def _warm_all(self) -> None:
         """Warm all workers, and measure a handshake: on a baseline, which no candidate has touched."""
         for side in self.sides:
-            for worker in side.workers:
-                self._warm(side, _cuda(worker))
-        self.cost, self.spread = handshake(
-            self.goes.handshakes((self.baselines or self.sides)[0].first, self.pace.calibration_calls)
-        )
+            for access in side.accesses:
+                self._warm(side, access)
+        trusted = (self.baselines or self.sides)[0].first
+        self.handshake = handshake(self.goes.handshakes(trusted, self.pace.calibration_calls))
 
-    def _warm(self, side: Turns, worker: DeviceAccess) -> None:
-        def met(call: TimedCalls) -> None:
-            if side is self.candidate and not worker.sees(call.outputs):
-                worker.see(call.outputs, call.calls)
-            with contextlib.suppress(Unreadable):
-                side.size = max(side.size, sum(output_bytes(o) for o in call.outputs_of(0)))
+    def _warm(self, side: DeviceTeam, access: DeviceAccess) -> None:
+        def on_calls(calls: TimedCalls) -> None:
+            if side is self.candidate and not access.sees(calls.outputs):
+                access.see(calls.outputs, calls.calls)
+            with suppress(Unreadable):
+                size = sum(output_bytes(o) for o in calls.outputs_of(0))
+                side.output_bytes = max(side.output_bytes, size)
 
-        with self._told(worker):
-            self.goes.warm(worker, met, self.pace.warm_seconds)
+        with self.participants.blaming(access):
+            self.goes.warm(access, on_calls, self.pace.warm_seconds)
 
     def _trace(self) -> None:
         """Trace the device's own clock for each side, in one worker; these are the worker's claims."""
         for side in self.sides:
             if side.first.traced.activity is None:
-                with contextlib.suppress(WorkerFailure):
-                    side.first.trace(self.goes.layout, TIMED_SLOT, self.deadline)
-                side.first.worker.stop()
+                self._trace_once(side.first)
+
+    def _trace_once(self, access: DeviceAccess) -> None:
+        with suppress(WorkerFailure):
+            access.trace(self.goes.layout, TIMED_SLOT, self.goes.deadline)
+        access.worker.stop()
 
     def _trace_again(self) -> None:
         """Trace calls of each side until two bursts agree. Other judges that prepare their baselines meanwhile make
         calls on the device; those distort a burst as a whole, and only lengthen it."""
-        with before_others(self.pids):
+        with before_others(self.participants.pids):
             for side in self.sides:
                 bursts = [side.first.traced] if side.first.traced.activity else []
                 while bursts and len(bursts) < DEVICE.traced_bursts:
-                    with contextlib.suppress(WorkerFailure):
-                        side.first.trace(self.goes.layout, TIMED_SLOT, self.deadline)
-                    side.first.worker.stop()
+                    self._trace_once(side.first)
                     bursts = sorted([*bursts, side.first.traced], key=lambda traced: traced.activity or inf)
                     side.drift = (bursts[1].activity or inf) / (bursts[0].activity or inf) - 1
                     if side.drift < DEVICE.burst_share:
                         break
                 if bursts:
-                    agree = bursts[1].samples if side.drift < DEVICE.burst_share else []
-                    samples = [*bursts[0].samples, *agree]
+                    agreeing = bursts[1].samples if side.drift < DEVICE.burst_share else []
+                    samples = [*bursts[0].samples, *agreeing]
                     side.first.traced = replace(side.first.traced, activity=bursts[0].activity, samples=samples)
         self._refuse_unordered()
 
@@ -333,113 +183,115 @@ class _Run:
                 "unordered-stream",
             )
 
-    def _choose(self) -> int:
-        """The number of calls in one go."""
-        times = [max(self.goes.last[id(_cuda(w))] - self.cost, 0.0) for side in self.sides for w in side.workers]
-        device = [t for t in (side.first.traced.activity for side in self.sides) if t is not None]
-        size = max(self.goes.layout.size, self.goes.bytes) + max(side.size for side in self.sides)
-        return calls_at_a_go(min(times + device), max(times), size, torch.cuda.mem_get_info()[0])
+    def _calls_at_a_go(self) -> int:
+        accesses = self.participants.accesses
+        times = [max(self.goes.call_seconds[id(a)] - self.handshake.median, 0.0) for a in accesses]
+        device_times = [t for t in (side.first.traced.activity for side in self.sides) if t is not None]
+        size = max(self.goes.layout.size, self.goes.bytes) + max(side.output_bytes for side in self.sides)
+        return calls_at_a_go(min(times + device_times), max(times), size, torch.cuda.mem_get_info()[0])
 
     def _launches_hide(self) -> bool:
         """Does the device work for longer than the host launches, for every side? Otherwise a lead would hide launches
         that decide the time."""
-        for worker in (side.first for side in self.sides):
-            if not worker.traced.activity or not worker.traced.launching:
+        for traced in (side.first.traced for side in self.sides):
+            if not traced.activity or not traced.launching:
                 return False
-            if worker.traced.launching > DEVICE.lead_share * worker.traced.activity:
+            if traced.launching > DEVICE.lead_share * traced.activity:
                 return False
         return True
 
-    # -- rounds
+    # -- when the rounds may end
 
-    def _round(self, number: int, last: bool) -> None:
-        """Run one block of each side in a newly drawn order, with the same contents for all sides. A side with several
-        workers uses one of them per round, in turn."""
-        self.goes.ahead = block = [self.goes.fresh(i) for i in range(self.block)]
-        answers: list[tuple[tuple[Any, ...], list[Tensor]]] = []
-        wanted_calls = [self.checks.wanted_of(self.goes.calls, last and i + 1 == len(block)) for i in range(len(block))]
-        with before_others(self.pids):
-            for side in self.random.sample(self.sides, len(self.sides)):
-                maker = number % len(side.workers)
-                worker = _cuda(side.workers[maker])
-                for sets, wanted in zip(block, wanted_calls, strict=True):
-                    with self._told(worker):
-                        turn = self.goes.turn(worker, sets)
-                    side.add(turn, self.cost, maker)
-                    if side is not self.candidate:
-                        continue
-                    # a baseline's inputs are written again before each go, since it may change a Model's buffers
-                    self._unchanged(sets)
-                    if wanted:
-                        answers += zip([sets[i] for i in wanted], self._read(turn, wanted), strict=True)
-        for args, outputs in answers:
-            self.checks.check(args, outputs)
-
-    def _hear(self, canary: Canary) -> None:
-        """A go of the candidate whose time does not count, entirely on the canary's contents."""
-        worker = self.candidate.first
-        with before_others(self.pids):
-            sets = [canary.args] * self.goes.calls
-            turn = self.goes.turn(worker, sets)
-            self._unchanged(sets)
-            outputs = self._read(turn, [self.random.randrange(turn.calls)])
-        canary.judge(outputs[0])
-
-    @contextlib.contextmanager
-    def _told(self, worker: DeviceAccess) -> Iterator[None]:
-        """Report a failure in a baseline as the baseline's."""
-        try:
-            yield
-        except WorkerFailure as failure:
-            if worker is self.candidate.first:
-                raise
-            raise BaselineFailed(self.names[id(worker)], failure) from failure
-
-    def _read(self, turn: TimedCalls, wanted: Sequence[int]) -> list[list[Tensor]]:
-        worker = self.candidate.first
-        self._polite(worker, turn)
-        if not worker.sees(turn.outputs):
-            # the worker must continue to export that memory, and could still write outputs meanwhile
-            self.late = True
-            worker.see(turn.outputs, turn.calls)
-        return [[*(worker.read(o) for o in turn.outputs_of(i)), *self.goes.written(i)] for i in wanted]
-
-    def _unchanged(self, sets: Sequence[tuple[Any, ...]]) -> None:
-        """Refuse a go that changed an argument which the reference does not write into."""
-        changed = self.goes.changed(sets)
-        if changed is not None:
-            raise DishonestWhenTimed(
-                "mutates-input", f"a timed call changes its input {self.task.args[changed].name!r}"
-            )
-
-    def _polite(self, worker: DeviceAccess, turn: TimedCalls) -> None:
-        """Refuse outputs of timed calls that lie in an input, or overlap, where the reference's do not. (Inputs are
-        mapped read-only, unless the reference writes into one.)"""
-        ranges = worker.input_ranges()
-        for i, output in enumerate(turn.outputs):
-            inside = output.lies_in(ranges)
-            each = max(len(turn.outputs) // turn.calls, 1)
-            if (inside or output.overlaps) and not self._reference_shares(i % each):
-                signature = "aliases-input" if inside else "overlaps-itself"
-                what = "is a view of an input" if inside else "has elements that share memory"
-                raise DishonestWhenTimed(signature, f"output {i % each} of a timed call {what}")
-
-    def _reference_shares(self, output: int) -> bool:
-        return reference_shares(self.task, self.goes.contents.base, output)
-
-    def _is_sharp(self, done: int) -> bool:
+    def is_sharp(self, done: int) -> bool:
+        """Are the figures sharp enough after ``done`` goes of each side?"""
         if self.pace.sharp is not None:
             # where the device's clock decides, more rounds do not make it sharper
-            bound = clock_of([self._reading(side) for side in self.sides], ranking=True).clock == DEVICES
-            return bound or is_sharp(self.sides, self.pace.sharp)
-        return done >= DEVICE.min_pairs and self._settled()
+            return clock_of(self._readings(), ranking=True).clock == DEVICES or is_sharp(self.sides, self.pace.sharp)
+        return done >= DEVICE.min_pairs and self._is_settled()
 
-    def _settled(self) -> bool:
-        if not self.baselines or min(min(side.seconds) for side in self.sides) <= _LEAST:
+    def _is_settled(self) -> bool:
+        if not self.baselines or min(min(side.seconds) for side in self.sides) <= LEAST_SECONDS:
             return False
         return all(stats.settled(base.seconds, self.candidate.seconds) for base in self.baselines)
 
+    # -- what the times mean
 
-def _cuda(worker: Worker) -> DeviceAccess:
-    assert isinstance(worker.access, DeviceAccess)
-    return worker.access
+    def result(self, rounds: Rounds, seconds: str) -> Result:
+        """The outcome of all rounds; ``seconds`` says how long they took. Raises Inconsistent."""
+        tails = self._tails()
+        self.candidate.lengthen(left_running(tails), self.goes.calls)
+        readings = self._readings()
+        if clock_of(readings, self.pace.ranking).clock == DEVICES or disagreement(readings[0], None, readings[1:]):
+            self._trace_again()
+            readings = self._readings()
+        ours = readings[0]
+        note = f"{self._note(readings, tails)}; {seconds}"
+        problem = disagreement(ours, tails, readings[1:])
+        if problem:
+            raise Inconsistent(f"{problem} ({note})")
+        chosen = clock_of(readings, self.pace.ranking)
+        if chosen.clock != JUDGE:
+            note += f"; {CLOCKS[chosen.clock]}: {chosen.reason}"
+            self._retime(chosen, note)
+        return Result(
+            self.candidate, list(self.baselines), rounds.checks.done, self.handshake.median,
+            (median(self.candidate.seconds), ours.events), disturbed=0.0, noise=self._noise(chosen), busy=False,
+            conditions=tuple(self._conditions(chosen, readings, rounds)), device=ours.device, note=note,
+        )  # fmt: skip
+
+    def _tails(self) -> Tails | None:
+        baseline_tails = [tail for side in self.baselines for tail in side.tails]
+        return Tails(median(self.candidate.tails), median(baseline_tails)) if baseline_tails else None
+
+    def _readings(self) -> list[Reading]:
+        return [
+            Reading(
+                side.name, median(side.seconds), median(side.gross), self.handshake.spread, median(side.claimed),
+                side.first.traced.activity, self.goes.calls,
+            )
+            for side in self.sides
+        ]  # fmt: skip
+
+    def _retime(self, chosen: ChosenClock, note: str) -> None:
+        """Take the figures of all sides from another clock than the judge's."""
+        for side in self.sides:
+            side.retime(side.first.traced.samples if chosen.clock == DEVICES else list(side.claimed))
+            if not side.seconds:
+                raise Inconsistent(f"{side.name} has no other clock, and {chosen.reason} ({note})")
+
+    def _noise(self, chosen: ChosenClock) -> float:
+        """The share by which two workers of one baseline differ; by the device's clock, by which two bursts do: the
+        traced calls come from one worker."""
+        if chosen.clock == DEVICES:
+            return max(side.drift for side in self.sides)
+        return max((between(side, self.candidate) for side in self.baselines), default=0.0)
+
+    def _conditions(self, chosen: ChosenClock, readings: Sequence[Reading], rounds: Rounds) -> list[Condition]:
+        conditions: list[Condition] = []
+        ours, traced = readings[0], self.candidate.first.traced
+        if chosen.clock != JUDGE:
+            conditions.append(OtherClock(clock=chosen.clock))
+        if ours.device is None:
+            conditions.append(Mark(kind="two-clocks"))
+        elif ours.launch_bound and chosen.clock == JUDGE:
+            conditions.append(LaunchBound(on_device=on_device(readings)))
+        conditions += [Mark(kind="outputs-read-late")] if rounds.read_late else []
+        conditions += [Mark(kind="outputs-copied")] if self.candidate.first.copies else []
+        conditions += [Mark(kind="contents-repeated")] if self.goes.contents.repeated else []
+        conditions += [Mark(kind="stream-order-not-seen")] if traced.unseen else []
+        return conditions
+
+    def _note(self, readings: Sequence[Reading], tails: Tails | None) -> str:
+        """The clocks in words."""
+        ours, calls, counted = readings[0], self.goes.calls, left_running(tails)
+        parts = [f"clocks: judge {ours.judge * 1e6:.1f} us, events {ours.events * 1e6:.1f} us"]
+        if ours.device is not None:
+            parts[0] += f", device {ours.device * 1e6:.1f} us"
+        parts += [f"{calls} calls at a go"] if calls > 1 else []
+        parts += [f"led by {self.goes.lead * 1e6:.0f} us"] if self.goes.lead else []
+        parts.append(f"handshakes vary by {self.handshake.spread * 1e6:.0f} us")
+        if tails is not None:
+            tail = f"after the answer {tails.candidate * 1e6:.0f} us (baselines {tails.baselines * 1e6:.0f})"
+            parts.append(tail + (f", {counted * 1e6:.0f} us of it counted" if counted else ""))
+        parts += [f"{r.name} {r.device * 1e6:.1f} us on the device" for r in readings[1:] if r.device is not None]
+        return "; ".join(parts)

@@ -17,7 +17,7 @@ from kernellab.verifier.cases.judged import Comparison, case_of
 from kernellab.verifier.judge.placement import cores_in_order
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import TIMING
-from kernellab.verifier.timing.sides import WrongWhenTimed
+from kernellab.verifier.timing.sides import DishonestWhenTimed, WrongWhenTimed
 
 
 class Checks:
@@ -83,6 +83,19 @@ class Checks:
         return native, self._took[threads]
 
 
+def lies_wrong(output: int, in_input: bool) -> DishonestWhenTimed:
+    """The refusal of an output number of a timed call that lies in an input, or overlaps itself."""
+    if in_input:
+        return DishonestWhenTimed("aliases-input", f"output {output} of a timed call is a view of an input")
+    message = f"output {output} of a timed call has elements that share memory"
+    return DishonestWhenTimed("overlaps-itself", message)
+
+
+def writes_input(task: Task, position: int) -> DishonestWhenTimed:
+    """The refusal of a timed call that changed the argument at ``position``."""
+    return DishonestWhenTimed("mutates-input", f"a timed call changes its input {task.args[position].name!r}")
+
+
 def reference_shares(task: Task, args: Sequence[Any], output: int) -> bool:
     """Is the reference's own output in an input, or in less memory than it has elements? True where the reference has
     no such output: a wrong number of outputs is refused as that."""
@@ -103,5 +116,7 @@ def sources(task: Task, args: Sequence[Any]) -> list[int | None]:
 
 def _source(output: torch.Tensor, args: Sequence[Any]) -> int | None:
     place = output.untyped_storage().data_ptr()
-    found = (i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.untyped_storage().data_ptr() == place)
-    return next(found, None)
+    for position, value in enumerate(args):
+        if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() == place:
+            return position
+    return None

@@ -234,6 +234,12 @@ def mark_disturbed(sides: Sequence[Side], others: float | None = None) -> None:
         first.disturbed = [False] * len(first.disturbed)
 
 
+def settled_calls(seconds: Sequence[float]) -> bool:
+    """Do the last few of these calls agree, so that pages, thread pools and caches are warm?"""
+    recent = seconds[-TIMING.warm_agreeing_calls :]
+    return len(recent) == TIMING.warm_agreeing_calls and max(recent) < TIMING.warm_spread * min(recent)
+
+
 def less_handshake(seconds: float, handshake: float) -> float:
     """A call's time without the handshake's cost; a part always remains, since the two vary independently."""
     return seconds - min(handshake, TIMING.handshake_share * seconds)

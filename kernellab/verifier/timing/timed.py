@@ -26,13 +26,12 @@ from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.control import is_contiguous
 from kernellab.verifier.protocol.memory import Layout, fresh_copy, lay_out
 from kernellab.verifier.protocol.rules import TIMING
-from kernellab.verifier.timing.checks import Checks, reference_shares
+from kernellab.verifier.timing.checks import Checks, lies_wrong, reference_shares, writes_input
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 from kernellab.verifier.timing.sides import (
     VERDICT,
     BaselineFailed,
     Canary,
-    DishonestWhenTimed,
     Pace,
     Result,
     Side,
@@ -46,6 +45,7 @@ from kernellab.verifier.timing.sides import (
     mark_disturbed,
     median,
     secret_rounds,
+    settled_calls,
     teams,
 )
 
@@ -227,10 +227,7 @@ class _Run:
             args = self.contents.warming(len(times) % 2)
             times.append(self._turn(worker, args).seconds)
             place.update()
-            last = times[-TIMING.warm_agreeing_calls :]
-            if len(last) == TIMING.warm_agreeing_calls and max(last) < TIMING.warm_spread * min(last):
-                break
-            if time.monotonic() - start > self.pace.warm_seconds:
+            if settled_calls(times) or time.monotonic() - start > self.pace.warm_seconds:
                 break
         worker.stop()
 
@@ -361,13 +358,10 @@ class _Run:
                 self.strided.add((i, tuple(output.strides)))
             inside = output.lies_in(ranges)
             if i in doubled or ((inside or output.overlaps) and not reference_shares(self.task, args, i)):
-                signature = "aliases-input" if inside else "overlaps-itself"
-                what = "is a view of an input" if inside else "has elements that share memory"
-                raise DishonestWhenTimed(signature, f"output {i} of a timed call {what}")
+                raise lies_wrong(i, inside)
         changed = worker.arenas[self.slots[-1]].changed(args, but=worker.written)
         if changed is not None:
-            name = self.task.args[changed].name
-            raise DishonestWhenTimed("mutates-input", f"a timed call changes its input {name!r}")
+            raise writes_input(self.task, changed)
         return [worker.read(output) for output in call.outputs]
 
     def _turn(self, worker: Worker, args: tuple[Any, ...], awake: bool = False) -> Call:
