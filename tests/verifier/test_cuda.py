@@ -45,7 +45,8 @@ from kernellab.verifier.cuda.trace import Activity, Profiled, busy, framed, is_l
 from kernellab.verifier.cuda.worker import DeviceWorker
 from kernellab.verifier.cuda.worker_client import DeviceAccess, TimedCalls, Traced
 from kernellab.verifier.protocol.control import DONE, READY, Answer, Control, Output
-from kernellab.verifier.protocol.memory import Unreadable, equal, lay_out
+from kernellab.verifier.protocol.memory import equal, lay_out
+from kernellab.verifier.protocol.process_memory import Unreadable
 from kernellab.verifier.protocol.rules import DEVICE
 from kernellab.verifier.timing.contents import Contents
 from kernellab.verifier.timing.sides import Side, WrongWhenTimed
@@ -297,9 +298,8 @@ def test_outputs_that_differ_from_the_first_call_s_are_told_in_full() -> None:
 def test_the_largest_go_s_outputs_leave_room_for_a_failure_s_words() -> None:
     control = Control(Control.create())
     most = DEVICE.go_calls * CAPS.outputs
-    place = (4096, 4096, 16, 0), (2, 2), (2, 1)
     for i in range(most):
-        control.write_output(i, *place)
+        control.write_output(i, 4096, 4096, 16, 0, (2, 2), (2, 1))
     control.write_done(most, 0.5)
     assert len(control.read(DEVICE.go_calls).outputs) == most
     control.write_error(1, "x" * 30_000)

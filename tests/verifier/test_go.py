@@ -26,7 +26,8 @@ from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.control import Control
-from kernellab.verifier.protocol.memory import Arena, Layout, Window, lay_out
+from kernellab.verifier.protocol.memory import Arena, Layout, lay_out
+from kernellab.verifier.protocol.process_memory import Probe
 from kernellab.verifier.protocol.rules import Deadlines
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 from kernellab.verifier.protocol.seals import sealed_memory
@@ -175,7 +176,7 @@ def test_memory_that_is_made_unreadable_is_not_what_it_was() -> None:
     libc = ctypes.CDLL(None)
     with mmap.mmap(-1, 2 * mmap.PAGESIZE) as held:
         low = ctypes.addressof(ctypes.c_char.from_buffer(held))
-        window = Window.of_words([low + 8, low, low + mmap.PAGESIZE])
+        window = Probe.of_words([low + 8, low, low + mmap.PAGESIZE])
         assert window.read(os.getpid()) == bytes(24)
         for first, left in ((low + mmap.PAGESIZE, bytes(16)), (low, b"")):
             assert libc.mprotect(ctypes.c_void_p(first), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0

@@ -15,7 +15,8 @@ from kernellab.target import Backend
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.worker_client import Worker
-from kernellab.verifier.protocol.memory import Window, is_all, lay_out
+from kernellab.verifier.protocol.memory import is_all, lay_out
+from kernellab.verifier.protocol.process_memory import Probe
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_words_that_are_close_are_read_together_and_what_lies_between_does_not_c
     memory = (ctypes.c_uint64 * 4096)()
     base = ctypes.addressof(memory)
     numbers = [0, 1, 5, 40, 41, 500, 4000, 4095]
-    window = Window.of_words([base + 8 * n for n in reversed(numbers)])
+    window = Probe.of_words([base + 8 * n for n in reversed(numbers)])
     assert len(window._there) == 5, "0, 1 and 5; 40 and 41; each of the rest"
     before = window.read(os.getpid())
     assert before is not None and len(before) == 8 * len(numbers)

@@ -27,7 +27,7 @@ import numpy as np
 from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.placement import before_all
-from kernellab.verifier.protocol.memory import Unreadable, read_bytes
+from kernellab.verifier.protocol.process_memory import Unreadable, read_bytes
 from kernellab.verifier.protocol.rules import HONEST
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.cuda.memory import DeviceArena, Flush, Window, withhold
 from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess, TimedCalls
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.protocol.memory import fresh_copy, lay_out
+from kernellab.verifier.protocol.memory import lay_out, tensor_bytes
 from kernellab.verifier.protocol.rules import DEVICE, TIMING
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 from kernellab.verifier.timing.sides import settled_calls
@@ -54,7 +54,7 @@ class Goes:
         self.contents = Contents(task, args, loose_arguments(task, [_first_rows(a) for a in args]))
         self.layout = lay_out(args)
         #: bytes of the arguments that are written again for each call
-        self.bytes = fresh_copy(self.layout)
+        self.bytes = tensor_bytes(self.layout)
         self.calls = 0
         #: seconds for which the judge occupies the device from a go on
         self.lead = 0.0

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.protocol.control import Output
-from kernellab.verifier.protocol.memory import Arena, Unreadable
+from kernellab.verifier.protocol.memory import Arena
+from kernellab.verifier.protocol.process_memory import Unreadable
 from kernellab.verifier.protocol.rules import TIMING
 
 
@@ -133,7 +134,7 @@ def output_bytes(output: Output) -> int:
     if 0 in output.shape:
         return 0
     item = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
-    count = item * (1 + sum((n - 1) * s for n, s in zip(output.shape, output.strides, strict=True)))
+    count = item * output.span
     if output.data + count > output.storage + output.storage_bytes or output.data % item:
         raise Unreadable("an output reaches beyond its storage")
     return count

@@ -56,7 +56,7 @@ from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess, Time
 from kernellab.verifier.judge.placement import before_others
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol import stats
-from kernellab.verifier.protocol.memory import Unreadable
+from kernellab.verifier.protocol.process_memory import Unreadable
 from kernellab.verifier.protocol.rules import DEVICE
 from kernellab.verifier.timing.sides import VERDICT, Canary, Pace, Result, Side, between, is_sharp, median
 

@@ -23,7 +23,7 @@ from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.cuda import pool as cuda_pool
 from kernellab.verifier.cuda import trace as cuda_trace
 from kernellab.verifier.protocol import wire
-from kernellab.verifier.protocol.control import BAD_OUTPUT, DONE, RAISED, READY
+from kernellab.verifier.protocol.control import BAD_OUTPUT, DONE, RAISED, READY, span_elements
 from kernellab.verifier.worker.calls import Worker, _nothing, _poisoned, _wait
 from kernellab.verifier.worker.results import BadOutput, explain, flatten, place
 from kernellab.verifier.worker.shared_poison import SharedPoison
@@ -152,7 +152,7 @@ class DeviceWorker(Worker):
             if 0 in shape:
                 args.append(torch.empty(shape, dtype=dtype, device=self.device))
                 continue
-            count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+            count = span_elements(shape, strides)
             item = torch.empty(0, dtype=dtype).element_size()
             raw = cuda_driver.bytes_at(base + spec["offset"], count * item)
             args.append(raw.view(dtype).as_strided(shape, strides))

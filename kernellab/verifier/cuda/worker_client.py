@@ -39,7 +39,8 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.control import Answer, Output
-from kernellab.verifier.protocol.memory import Arena, Layout, Unreadable
+from kernellab.verifier.protocol.memory import Arena, Layout
+from kernellab.verifier.protocol.process_memory import Unreadable
 from kernellab.verifier.protocol.rules import DEADLINES
 from kernellab.verifier.worker.guards import GUARD
 

@@ -12,7 +12,8 @@ from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.protocol.control import Output
-from kernellab.verifier.protocol.memory import Arena, Layout, Unreadable, is_all, read_bytes, read_output
+from kernellab.verifier.protocol.memory import Arena, Layout, is_all
+from kernellab.verifier.protocol.process_memory import Unreadable, read_bytes, read_output
 from kernellab.verifier.worker.guards import GUARD
 
 if TYPE_CHECKING:

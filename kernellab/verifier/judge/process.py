@@ -28,7 +28,7 @@ from kernellab.verifier.judge.placement import Placement, before_all
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
-from kernellab.verifier.protocol.memory import Window
+from kernellab.verifier.protocol.process_memory import Probe
 from kernellab.verifier.protocol.rules import DEADLINES, TIMING
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 
@@ -152,7 +152,7 @@ class WorkerProcess:
             undone.pop_all()
         self.sandbox: list[str] = ready.get("sandbox", [])
         #: words of its memory that change only if the code that calls the kernel is replaced, and their contents
-        self._harness = Window.of_words(ready.get("harness", []))
+        self._harness = Probe.of_words(ready.get("harness", []))
         self._intact = self._harness.read(self.pid)
 
     def _begin(self, undone: contextlib.ExitStack) -> None:

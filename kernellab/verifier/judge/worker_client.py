@@ -16,7 +16,8 @@ from kernellab.verifier.judge.access import Access, HostAccess
 from kernellab.verifier.judge.placement import as_timed
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.protocol.control import DONE, OK, READY, Answer, Output, Written
-from kernellab.verifier.protocol.memory import Arena, Layout, Window
+from kernellab.verifier.protocol.memory import Arena, Layout
+from kernellab.verifier.protocol.process_memory import Probe
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 
@@ -48,18 +49,18 @@ class Call:
 
 @dataclass(frozen=True)
 class _Glance:
-    """The contents of a few places (address, bytes) of a worker's ``outputs``; empty without a glance."""
+    """The contents of a few places of a worker's ``outputs``; empty without a glance."""
 
     outputs: Sequence[Output] = ()
-    window: Window | None = None
-    held: bytes | None = None
+    probe: Probe | None = None
+    contents: bytes | None = None
 
     def differs(self, pid: int, outputs: Sequence[Output]) -> bool:
         """Have the contents changed, is another amount readable, or does the worker now report other outputs?"""
-        if self.window is None or self.held is None:
+        if self.probe is None or self.contents is None:
             return False
-        now = self.window.read(pid)
-        return now is not None and (now != self.held or tuple(outputs) != tuple(self.outputs))
+        now = self.probe.read(pid)
+        return now is not None and (now != self.contents or tuple(outputs) != tuple(self.outputs))
 
 
 class Worker(WorkerProcess):
@@ -251,9 +252,11 @@ class Worker(WorkerProcess):
         except ValueError:
             return _Glance()
         each = -(-TIMING.glance_elements // max(len(outputs), 1))
-        places = [place for output in outputs for place in output.some(self.random, each)]
-        window = Window(places)
-        return _Glance(outputs, window, window.read(self.pid)) if places else _Glance()
+        places = [place for output in outputs for place in output.sample_elements(self.random, each)]
+        if not places:
+            return _Glance()
+        probe = Probe(places)
+        return _Glance(outputs, probe, probe.read(self.pid))
 
     def proven(self, event: int, nonce: int) -> None:
         """Check that an answer is one event and repeats its go; a failure that the worker reports needs no proof."""

@@ -1,7 +1,13 @@
 """The shared page between judge and worker: go, done, and the places of the outputs.
 
 The go is a random number that cannot be known in advance, and the answer must repeat it. Everything that a worker
-writes here is a claim; the judge checks each number before use.
+writes here is a claim; the judge checks each number before use. The page, little endian::
+
+    0       go                  the judge's random number
+    8       done                the worker repeats it
+    16      status, outputs, seconds
+    64      one record for each output: data, storage, bytes, dtype, rank, shape, strides
+    256 K   length and text of an error
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.protocol.seals import sealed_memory
@@ -22,11 +28,15 @@ from kernellab.verifier.protocol.seals import sealed_memory
 SIZE = 320 * 1024
 _HEAD = struct.Struct("<QQIId")  # go, done, status, outputs, the worker's own seconds
 _OUTPUT = struct.Struct(f"<QQQii{CAPS.rank}q{CAPS.rank}q")  # data, storage, storage bytes, dtype, rank, shape, strides
-_PLACE = struct.Struct("<QQ")
-_FIRST = 64
-#: after the outputs of the largest number of calls in one go
-_ERROR = 256 * 1024
+_PLACE = struct.Struct("<QQ")  # data, storage
+_OUTCOME = struct.Struct("<IId")  # status, outputs, seconds
+_OUTCOME_AT = 16
+#: offset of the first output's record
+_OUTPUTS_AT = 64
+#: offset of the error: after the outputs of the largest number of calls in one go
+_ERROR_AT = 256 * 1024
 _LENGTH = struct.Struct("<I")
+_MOST_ERROR_BYTES = SIZE - _ERROR_AT - _LENGTH.size
 
 OK, RAISED, BAD_OUTPUT = 0, 1, 2
 #: values that a worker adds to its event: arguments are ready, a call is done
@@ -37,7 +47,28 @@ DTYPES = (
     "float8_e4m3fn", "float8_e5m2", "complex64", "complex128", "uint16", "uint32", "uint64",
 )  # fmt: skip
 #: bytes of one element
-_ITEM = dict(zip(DTYPES, (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 1, 1, 8, 16, 2, 4, 8), strict=True))
+_ITEM_BYTES = dict(zip(DTYPES, (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 1, 1, 8, 16, 2, 4, 8), strict=True))
+
+
+class AddressRange(NamedTuple):
+    """Addresses of a process, from ``low`` up to ``high`` (excluded)."""
+
+    low: int
+    high: int
+
+
+class MemorySpan(NamedTuple):
+    """``size`` bytes at ``address`` of a process."""
+
+    address: int
+    size: int
+
+
+def span_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Number of elements from the first to the last, for strides in elements; 0 for an empty tensor."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
 @dataclass(frozen=True)
@@ -56,33 +87,33 @@ class Output:
         """Do two of its elements share memory?"""
         return overlaps(self.shape, self.strides)
 
-    def lies_in(self, ranges: Sequence[tuple[int, int]]) -> bool:
+    def lies_in(self, ranges: Sequence[AddressRange]) -> bool:
         """Does the span from its first to its last element overlap one of these address ranges? Its beginning is not
         enough: memory can be mapped twice, and directly after a page of one's own."""
-        if 0 in self.shape:
-            return False
-        return any(self.data < high and low < self.end for low, high in ranges)
+        return 0 not in self.shape and any(self.data < r.high and r.low < self.end for r in ranges)
 
     @property
     def end(self) -> int:
         """The address after its last element."""
-        return self.data if 0 in self.shape else self.data + self._span * _ITEM[self.dtype]
+        return self.data + self.span * _ITEM_BYTES[self.dtype]
 
-    def some(self, draw: random.Random, count: int) -> list[tuple[int, int]]:
-        """Addresses and sizes (bytes) of ``count`` random elements, and of the last."""
+    @property
+    def span(self) -> int:
+        """Number of elements from the first to the last."""
+        return span_elements(self.shape, self.strides)
+
+    def sample_elements(self, draw: random.Random, count: int) -> list[MemorySpan]:
+        """Where ``count`` random elements are, and the last."""
         if 0 in self.shape:
             return []
-        item = _ITEM[self.dtype]
-        last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
-        # samples the span, regardless of the order of its elements
-        places = [last, *(int(draw.random() * (last + 1)) for _ in range(count))]
-        if last + 1 > prod(self.shape):
+        item, span = _ITEM_BYTES[self.dtype], self.span
+        if span > prod(self.shape):
             # gaps between rows are not part of the output
-            places = [last, *(
-                sum(int(draw.random() * n) * s for n, s in zip(self.shape, self.strides, strict=True))
-                for _ in range(count)
-            )]  # fmt: skip
-        return [(self.data + place * item, item) for place in places]
+            sizes = list(zip(self.shape, self.strides, strict=True))
+            drawn = [sum(int(draw.random() * n) * s for n, s in sizes) for _ in range(count)]
+        else:
+            drawn = [int(draw.random() * span) for _ in range(count)]
+        return [MemorySpan(self.data + index * item, item) for index in (span - 1, *drawn)]
 
     def shares(self, other: Output) -> bool:
         """Does it share a byte with another output?"""
@@ -95,17 +126,14 @@ class Output:
         """A mask of the addresses from ``low`` to ``high`` that hold one of its bytes."""
         import numpy as np
 
-        item, at = _ITEM[self.dtype], np.array([self.data - low], np.int64)
-        for n, step in zip(self.shape, self.strides, strict=True):
-            at = (at[:, None] + np.arange(n) * (step * item)).reshape(-1)
+        item = _ITEM_BYTES[self.dtype]
+        offsets = np.array([self.data - low], np.int64)
+        for n, stride in zip(self.shape, self.strides, strict=True):
+            offsets = (offsets[:, None] + np.arange(n) * (stride * item)).reshape(-1)
         mask = np.zeros(high - low, bool)
         for byte in range(item):
-            mask[at[(at + byte >= 0) & (at + byte < high - low)] + byte] = True
+            mask[offsets[(offsets + byte >= 0) & (offsets + byte < high - low)] + byte] = True
         return mask
-
-    @property
-    def _span(self) -> int:
-        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
 
 
 def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -186,43 +214,46 @@ class Control:
         return True
 
     def write_error(self, status: int, text: str, seconds: float = 0.0) -> None:
-        body = text.encode(errors="replace")[: SIZE - _ERROR - _LENGTH.size]
-        _LENGTH.pack_into(self.map, _ERROR, len(body))
-        self.map[_ERROR + _LENGTH.size : _ERROR + _LENGTH.size + len(body)] = body
-        struct.pack_into("<IId", self.map, 16, status, 0, seconds)
+        body = text.encode(errors="replace")[:_MOST_ERROR_BYTES]
+        _LENGTH.pack_into(self.map, _ERROR_AT, len(body))
+        at = _ERROR_AT + _LENGTH.size
+        self.map[at : at + len(body)] = body
+        _OUTCOME.pack_into(self.map, _OUTCOME_AT, status, 0, seconds)
 
-    def write_output(self, i: int, output: tuple[int, int, int, int], shape: tuple, strides: tuple) -> None:  # type: ignore[type-arg]
+    def write_output(
+        self, i: int, data: int, storage: int, storage_bytes: int, dtype: int, shape: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        """Report output ``i``; ``dtype`` is its number in :data:`DTYPES`, strides are in elements."""
         rank = len(shape)
         pad = (0,) * (CAPS.rank - rank)
-        data, storage, size, dtype = output
-        _OUTPUT.pack_into(
-            self.map, _FIRST + i * _OUTPUT.size, data, storage, size, dtype, rank, *shape, *pad, *strides, *pad
-        )
+        at = _OUTPUTS_AT + i * _OUTPUT.size
+        _OUTPUT.pack_into(self.map, at, data, storage, storage_bytes, dtype, rank, *shape, *pad, *strides, *pad)
 
     def write_like(self, i: int, first: int, data: int) -> None:
         """Report that output ``i`` is at ``data`` and otherwise like output ``first``; faster than a full report."""
-        at, like = (_FIRST + n * _OUTPUT.size for n in (i, first))
+        at, like = (_OUTPUTS_AT + n * _OUTPUT.size for n in (i, first))
         first_data, storage = _PLACE.unpack_from(self.map, like)
         self.map[at : at + _OUTPUT.size] = self.map[like : like + _OUTPUT.size]
         _PLACE.pack_into(self.map, at, data, data - first_data + storage)
 
     def write_done(self, outputs: int, seconds: float) -> None:
-        struct.pack_into("<IId", self.map, 16, OK, outputs, seconds)
+        _OUTCOME.pack_into(self.map, _OUTCOME_AT, OK, outputs, seconds)
 
     def read(self, calls: int = 1) -> Answer:
         """The worker's claims about ``calls`` calls. Raises ValueError if they are impossible."""
         _, _, status, count, seconds = _HEAD.unpack_from(self.map, 0)
         if status != OK:
-            (length,) = _LENGTH.unpack_from(self.map, _ERROR)
-            length = min(length, SIZE - _ERROR - _LENGTH.size)
-            text = bytes(self.map[_ERROR + _LENGTH.size : _ERROR + _LENGTH.size + length]).decode(errors="replace")
-            return Answer(status, (), seconds, text)
+            (length,) = _LENGTH.unpack_from(self.map, _ERROR_AT)
+            at = _ERROR_AT + _LENGTH.size
+            body = bytes(self.map[at : at + min(length, _MOST_ERROR_BYTES)])
+            return Answer(status, (), seconds, body.decode(errors="replace"))
         if count > CAPS.outputs * calls or count % calls:
             raise ValueError(f"{count} outputs")
         return Answer(OK, tuple(self._output(i) for i in range(count)), seconds, "")
 
     def _output(self, i: int) -> Output:
-        data, storage, size, dtype, rank, *rest = _OUTPUT.unpack_from(self.map, _FIRST + i * _OUTPUT.size)
+        data, storage, size, dtype, rank, *rest = _OUTPUT.unpack_from(self.map, _OUTPUTS_AT + i * _OUTPUT.size)
         if not 0 <= dtype < len(DTYPES) or not 0 <= rank <= CAPS.rank:
             raise ValueError("an output's dtype or rank")
         shape, strides = tuple(rest[:rank]), tuple(rest[CAPS.rank : CAPS.rank + rank])

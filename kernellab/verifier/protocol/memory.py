@@ -1,22 +1,27 @@
-"""Tensors between judge and worker: inputs in shared memory between poison, outputs read from a stopped worker."""
+"""The arguments of calls in memory that judge and worker share: their places, and the poison around them.
+
+An arena holds one set of arguments, each between guard zones; everything that is no element is poison::
+
+    | poison | argument 0 | poison | argument 1, with poison between its rows | poison |
+
+The judge writes the arguments, and finds by the poison whether a worker wrote next to them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import mmap
 import os
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernellab.errors import VerifierError
 from kernellab.sandbox.caps import CAPS
 from kernellab.task.dtypes import channels_last
-from kernellab.verifier.protocol.control import Output
+from kernellab.verifier.protocol.control import span_elements
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.protocol.seals import sealed_memory
 
@@ -28,12 +33,10 @@ if TYPE_CHECKING:
 #: 0xff is NaN in every float format, -1 in every signed integer
 POISON = 0xFF
 _ALIGN = 4096
-#: elements compared at once
+#: elements compared at once: their mask takes 64 MiB
 _PIECE = 1 << 26
-#: largest number of places that one system call reads (IOV_MAX)
-_MOST_PLACES = 1024
-#: bytes between two words, less than a page, from which on they are read in two places
-_CLOSE = 256
+#: elements of the gap between two rows of a strided argument, and by which it starts off a page boundary
+_ROW_GAP, _OFF_PAGE = 3, 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -56,9 +59,7 @@ class Place:
     @property
     def span(self) -> int:
         """Number of elements from the first to the last."""
-        if 0 in self.shape:
-            return 0
-        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        return span_elements(self.shape, self.strides)
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,33 @@ def lay_out(args: Sequence[Any], strided: bool = False) -> Layout:
             continue
         shape = tuple(arg.shape)
         item = arg.element_size()
-        strides = _contiguous(shape, gap=3 if strided and len(shape) >= 2 else 0)
+        strides = _contiguous(shape, gap=_ROW_GAP if strided and len(shape) >= 2 else 0)
         if not strided and channels_last(arg):
             strides = arg.stride()
-        offset = -(-(end + CAPS.guard) // _ALIGN) * _ALIGN + (item * 4 if strided else 0)
+        offset = _aligned(end + CAPS.guard) + (item * _OFF_PAGE if strided else 0)
         place = Place(offset, shape, strides, str(arg.dtype).removeprefix("torch."))
         places.append(place)
         end = offset + place.span * item
-    return Layout(tuple(places), -(-(end + CAPS.guard) // _ALIGN) * _ALIGN)
+    return Layout(tuple(places), _aligned(end + CAPS.guard))
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGN) * _ALIGN
+
+
+class _Withheld(NamedTuple):
+    """The right bytes of an element that is wrong until the go."""
+
+    offset: int
+    content: bytes
+
+
+class _Gap(NamedTuple):
+    """Bytes between arguments, and the position of the argument that is next to them."""
+
+    start: int
+    stop: int
+    position: int
 
 
 class Arena:
@@ -112,7 +132,7 @@ class Arena:
         self.map = mmap.mmap(self.fd, size)
         self.layout: Layout | None = None
         self._views: list[Tensor | None] = []
-        self._withheld: list[tuple[int, bytes]] = []
+        self._withheld: list[_Withheld] = []
 
     def write(self, layout: Layout, args: Sequence[Any]) -> None:
         """Write ``args`` at their places; everything between them is poison."""
@@ -137,16 +157,16 @@ class Arena:
             for _ in range(TIMING.withheld_elements):
                 index = sum(draw.randrange(n) * s for n, s in zip(place.shape, place.strides, strict=True))
                 at = place.offset + index * item
-                if all(at != used for used, _ in self._withheld):
-                    right = bytes(self.map[at : at + item])
-                    self._withheld.append((at, right))
-                    self.map[at : at + item] = bytes(b ^ 0xFF for b in right)
+                if all(at != used.offset for used in self._withheld):
+                    content = bytes(self.map[at : at + item])
+                    self._withheld.append(_Withheld(at, content))
+                    self.map[at : at + item] = bytes(b ^ 0xFF for b in content)
 
     def complete(self) -> None:
         """Restore the withheld elements, within a few microseconds, since the clock runs."""
         memory = self.map
-        for at, right in self._withheld:
-            memory[at : at + len(right)] = right
+        for at, content in self._withheld:
+            memory[at : at + len(content)] = content
         self._withheld = []
 
     def changed(self, args: Sequence[Any], but: Collection[int] = ()) -> int | None:
@@ -167,20 +187,20 @@ class Arena:
         assert self.layout is not None
         whole = self._flat(torch.uint8, self.size, 0)
         spans = sorted(
-            (place.offset, place.offset + place.span * view.element_size(), i)
-            for i, (place, view) in enumerate(zip(self.layout.places, self._views, strict=True))
+            (place.offset, place.offset + place.span * view.element_size(), position)
+            for position, (place, view) in enumerate(zip(self.layout.places, self._views, strict=True))
             if view is not None
         )
-        edges: list[tuple[int, int, int]] = []
+        gaps: list[_Gap] = []
         end = last = 0
-        for start, stop, i in spans:
-            edges.append((end, start, i))
+        for start, stop, position in spans:
+            gaps.append(_Gap(end, start, position))
             # two arguments may be one tensor
-            end, last = max(end, stop), i
-        edges.append((end, self.layout.size, last))
-        for start, stop, i in edges:
-            if stop > start and not is_all(whole[start:stop], POISON):
-                return i
+            end, last = max(end, stop), position
+        gaps.append(_Gap(end, self.layout.size, last))
+        for gap in gaps:
+            if gap.stop > gap.start and not is_all(whole[gap.start : gap.stop], POISON):
+                return gap.position
         return None
 
     def close(self) -> None:
@@ -193,8 +213,8 @@ class Arena:
     def _poison(self, layout: Layout) -> None:
         import torch
 
-        for start, size in _between(layout):
-            self._flat(torch.uint8, size, start).fill_(POISON)
+        for gap in _poisoned(layout):
+            self._flat(torch.uint8, gap.stop - gap.start, gap.start).fill_(POISON)
         self._views = []
         for place in layout.places:
             if not place.dtype:
@@ -220,146 +240,22 @@ def _copy(view: Tensor, arg: Tensor) -> None:
     view.copy_(arg)
 
 
-def _between(layout: Layout) -> list[tuple[int, int]]:
-    """Offset and bytes of the gaps between the arguments' elements; one piece if rows have gaps."""
-    import torch
-
-    gaps, end = [], 0
-    for place in layout.places:
+def _poisoned(layout: Layout) -> list[_Gap]:
+    """What is poisoned before the arguments are written: between their elements, or all if rows have gaps."""
+    gaps, end, last = [], 0, 0
+    for position, place in enumerate(layout.places):
         if place.dtype and place.span:
             if place.span != prod(place.shape):
-                return [(0, layout.size)]
-            gaps.append((end, place.offset - end))
-            end = place.offset + place.span * torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
-    return [*gaps, (end, layout.size - end)]
+                return [_Gap(0, layout.size, 0)]
+            gaps.append(_Gap(end, place.offset, position))
+            end, last = place.offset + place.span * _item_bytes(place.dtype), position
+    return [*gaps, _Gap(end, layout.size, last)]
 
 
-#: not empty if outputs had to be read through /proc
-READ_BY_FILE: set[bool] = set()
-
-
-class Unreadable(Exception):
-    """The worker's memory cannot be read at the stated place of its output."""
-
-
-def read_output(pid: int, output: Output) -> Tensor:
-    """A contiguous copy of an output in the memory of the (stopped) process ``pid``."""
+def _item_bytes(dtype: str) -> int:
     import torch
 
-    dtype = getattr(torch, output.dtype)
-    if 0 in output.shape:
-        return torch.empty(output.shape, dtype=dtype)
-    item = torch.empty(0, dtype=dtype).element_size()
-    span = 1 + sum((n - 1) * s for n, s in zip(output.shape, output.strides, strict=True))
-    if output.data + span * item > output.storage + output.storage_bytes:
-        raise Unreadable("an output reaches beyond its storage")
-    if span * item > max(CAPS.memory, CAPS.memory_factor * prod(output.shape) * item):
-        raise Unreadable("an output's elements lie further apart than memory reaches")
-    buffer = torch.empty(span * item, dtype=torch.uint8)
-    _read(pid, output.data, buffer.data_ptr(), span * item)
-    return buffer.view(dtype).as_strided(output.shape, output.strides).contiguous()
-
-
-def read_bytes(pid: int, address: int, count: int) -> Tensor:
-    """``count`` bytes at ``address`` of the process ``pid`` (uint8). Raises Unreadable."""
-    import torch
-
-    buffer = torch.empty(count, dtype=torch.uint8)
-    _read(pid, address, buffer.data_ptr(), count)
-    return buffer
-
-
-class _Span(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-
-
-class Window:
-    """A few places (address, bytes) of a process that may be running, for frequent reads by one system call. ``words``:
-    the numbers of those words of 8 bytes that count, in all that is read; empty for all."""
-
-    def __init__(self, places: Sequence[tuple[int, int]], words: Sequence[int] = ()) -> None:
-        self._size = sum(count for _, count in places)
-        self._there = (_Span * len(places))(*(_Span(*place) for place in places))
-        import numpy as np
-
-        # a list would be converted at each read, which takes six times as long as the read
-        self._words = np.asarray(words, np.intp)
-
-    @classmethod
-    def of_words(cls, addresses: Sequence[int]) -> Window:
-        """A window on words of 8 bytes; as many as one call reads. Words that are close are read in one place, with
-        what lies between them, which does not count: each place takes as long as several hundred bytes."""
-        places: list[tuple[int, int]] = []
-        words: list[int] = []
-        size = 0
-        for address in sorted(set(addresses)):
-            gap = address - sum(places[-1]) if places else _CLOSE
-            if gap % 8 == 0 and gap < _CLOSE:
-                places[-1] = places[-1][0], places[-1][1] + gap + 8
-                size += gap + 8
-            elif len(places) == _MOST_PLACES:
-                break
-            else:
-                places.append((address, 8))
-                size += 8
-            words.append(size // 8 - 1)
-        return cls(places, words)
-
-    def read(self, pid: int) -> bytes | None:
-        """The bytes that count, up to the first place that cannot be read; None if no memory of the process can be
-        read."""
-        buffer = ctypes.create_string_buffer(self._size)
-        here, count = _Span(ctypes.addressof(buffer), self._size), ctypes.c_ulong(len(self._there))
-        got = _libc.process_vm_readv(
-            ctypes.c_int(pid), ctypes.byref(here), ctypes.c_ulong(1), self._there, count, ctypes.c_ulong(0)
-        )
-        if got < 0:
-            return b"" if ctypes.get_errno() == errno.EFAULT else None
-        if not len(self._words):
-            return buffer.raw[:got]
-        import numpy as np
-
-        words = np.frombuffer(buffer.raw[:got], np.uint64)
-        return bytes(words[self._words[: self._words.searchsorted(len(words))]].tobytes())
-
-
-def _read(pid: int, remote: int, local: int, count: int) -> None:
-    done = 0
-    while done < count:
-        step = min(count - done, 1 << 30)
-        got, error = _vm_read(pid, remote + done, local + done, step)
-        if got <= 0 and error in (errno.EPERM, errno.ENOSYS, errno.EACCES):
-            got = _file_read(pid, remote + done, local + done, step)
-        elif got <= 0:
-            raise Unreadable(os.strerror(error))
-        done += got
-
-
-def _vm_read(pid: int, remote: int, local: int, count: int) -> tuple[int, int]:
-    here, there = _Span(local, count), _Span(remote, count)
-    got = _libc.process_vm_readv(
-        ctypes.c_int(pid), ctypes.byref(here), ctypes.c_ulong(1), ctypes.byref(there), ctypes.c_ulong(1), 0
-    )
-    return got, ctypes.get_errno() if got <= 0 else 0
-
-
-def _file_read(pid: int, remote: int, local: int, count: int) -> int:
-    """The same through /proc, which hardened containers allow more often than the system call."""
-    try:
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
-            file.seek(remote)
-            got = file.readinto((ctypes.c_char * count).from_address(local))
-    except PermissionError:
-        raise VerifierError(
-            "This system does not let the judge read its workers' memory (process_vm_readv and /proc/PID/mem).",
-            "Allow ptrace between processes of one user: docker run --cap-add SYS_PTRACE.",
-        ) from None
-    except (OSError, ValueError, OverflowError) as error:
-        raise Unreadable(str(error)) from None
-    if not got:
-        raise Unreadable("nothing is there")
-    READ_BY_FILE.add(True)
-    return got
+    return torch.empty(0, dtype=getattr(torch, dtype)).element_size()
 
 
 def is_all(whole: Tensor, byte: int) -> bool:
@@ -389,16 +285,13 @@ def identical(a: Tensor, b: Tensor) -> bool:
     return same_form and (not a.numel() or equal(_bits(a.contiguous()), _bits(b.contiguous())))
 
 
-def fresh_copy(layout: Layout) -> int:
+def tensor_bytes(layout: Layout) -> int:
     """Bytes of the tensors of a layout, without guards."""
-    import torch
-
-    return sum(
-        prod(p.shape) * torch.empty(0, dtype=getattr(torch, p.dtype)).element_size() for p in layout.places if p.dtype
-    )
+    return sum(prod(p.shape) * _item_bytes(p.dtype) for p in layout.places if p.dtype)
 
 
 def _contiguous(shape: tuple[int, ...], gap: int) -> tuple[int, ...]:
+    """Strides in elements, with ``gap`` elements after each row."""
     strides: list[int] = []
     step = 1
     for i, n in enumerate(reversed(shape)):

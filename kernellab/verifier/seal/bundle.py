@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 
 from kernellab.errors import refused
 from kernellab.records import Record
+from kernellab.verifier.protocol.control import span_elements
 from kernellab.verifier.seal import Unsealable
 
 FILE = "bundle.json"
@@ -210,9 +211,7 @@ def span(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
     """Bytes from a tensor's first element to the end of its last. Raises Unsealable for an unknown dtype."""
     if dtype not in SIZES:
         raise Unsealable(f"the dtype {dtype[:32]} cannot be in a bundle")
-    if 0 in shape:
-        return 0
-    return (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))) * SIZES[dtype]
+    return span_elements(shape, strides) * SIZES[dtype]
 
 
 def write(folder: Path, bundle: Bundle, binaries: Mapping[str, bytes]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.task.meta.operators import watching
+from kernellab.verifier.protocol.control import span_elements
 from kernellab.verifier.seal import Unsealable
 from kernellab.verifier.seal.bundle import (
     SIZES,
@@ -191,7 +192,7 @@ class Recorder:
             return None
         shape, strides = tuple(value.shape), tuple(value.stride())
         item = value.element_size()
-        count = (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))) * item if value.numel() else 0
+        count = span_elements(shape, strides) * item
         self.buffers.append(Buffer(bytes=count, input=number))
         if count:
             self._ranges.append((value.data_ptr(), value.data_ptr() + count, len(self.buffers) - 1))

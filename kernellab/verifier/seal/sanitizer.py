@@ -29,6 +29,7 @@ from kernellab.target import Backend
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.control import span_elements
 from kernellab.verifier.protocol.rules import SEAL
 from kernellab.verifier.protocol.sanitize import shown
 from kernellab.verifier.seal import Unsealable, again, bundle
@@ -153,7 +154,7 @@ def _contents(folder: Path, content: Bundle, case: Case) -> None:
         actual_form = (str(value.dtype).removeprefix("torch."), tuple(value.shape))
         if form is None or (form.dtype, tuple(form.shape)) != actual_form or len(form.strides) != value.dim():
             raise Unsealable("its record has other arguments than the call")
-        count = 1 + sum((n - 1) * s for n, s in zip(form.shape, form.strides, strict=True))
+        count = span_elements(form.shape, form.strides)
         if not 0 < count * value.element_size() <= buffer.bytes <= SEAL.sanitizer_bytes:
             raise Unsealable("its record has other arguments than the call")
         memory = torch.zeros(buffer.bytes, dtype=torch.uint8)

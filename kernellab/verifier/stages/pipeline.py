@@ -21,7 +21,7 @@ from kernellab.target import Backend
 from kernellab.task import Task, load_task
 from kernellab.task.audit import feasible
 from kernellab.verifier.judge import turns
-from kernellab.verifier.protocol.memory import READ_BY_FILE
+from kernellab.verifier.protocol.process_memory import READ_BY_FILE
 from kernellab.verifier.protocol.rules import COMPILED
 from kernellab.verifier.stages.context import Context, Request, threads_of
 from kernellab.verifier.stages.refused import Refused

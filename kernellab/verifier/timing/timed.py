@@ -24,7 +24,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.control import is_contiguous
-from kernellab.verifier.protocol.memory import Layout, fresh_copy, lay_out
+from kernellab.verifier.protocol.memory import Layout, lay_out, tensor_bytes
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.checks import Checks, lies_wrong, reference_shares, writes_input
 from kernellab.verifier.timing.contents import Contents, loose_arguments
@@ -114,7 +114,7 @@ class _Run:
         #: for each pair, whether all its contents were drawn
         self.drawn: list[bool] = []
         self.layout: Layout = lay_out(args)
-        self.bytes = fresh_copy(self.layout)
+        self.bytes = tensor_bytes(self.layout)
         self.small = self.bytes <= TIMING.warm_bytes
         self.slots = (0, 1) if self.small else (0,)
         self.block = TIMING.block_calls if self.small else 1

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.verifier.protocol import wire
-from kernellab.verifier.protocol.control import BAD_OUTPUT, DONE, RAISED, READY, Control
+from kernellab.verifier.protocol.control import BAD_OUTPUT, DONE, RAISED, READY, Control, span_elements
 from kernellab.verifier.worker import build as worker_build
 from kernellab.verifier.worker import witness
 from kernellab.verifier.worker.results import BadOutput, explain, flatten, place
@@ -432,7 +432,7 @@ class Worker:
                     continue
                 dtype = getattr(torch, spec["dtype"])
                 shape, strides = spec["shape"], spec["strides"]
-                span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
+                span = span_elements(shape, strides)
                 if span:
                     flat = torch.frombuffer(self.arenas[slot], dtype=dtype, count=span, offset=spec["offset"])
                 else:

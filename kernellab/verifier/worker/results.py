@@ -77,8 +77,11 @@ def _inside(error: BaseException, root: str) -> str:
     return f"{last.filename}, line {last.lineno}"
 
 
-def place(tensor: Any) -> tuple[tuple[int, int, int, int], tuple[int, ...], tuple[int, ...]]:
-    """Data pointer, storage and dtype, shape, strides. Raises BadOutput for tensors that an answer cannot describe."""
+def place(tensor: Any) -> tuple[int, int, int, int, tuple[int, ...], tuple[int, ...]]:
+    """The arguments of :meth:`Control.write_output` for a tensor. A plain tuple, since the judge's clock runs.
+
+    Raises BadOutput for tensors that an answer cannot describe.
+    """
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise BadOutput(f"kernel returned a tensor of {name}, a dtype that is not supported")
@@ -86,7 +89,6 @@ def place(tensor: Any) -> tuple[tuple[int, int, int, int], tuple[int, ...], tupl
         raise BadOutput(f"kernel returned a tensor of {tensor.dim()} dimensions, more than {CAPS.rank}")
     storage = tensor.untyped_storage()
     return (
-        (tensor.data_ptr(), storage.data_ptr(), storage.nbytes(), DTYPES.index(name)),
-        tuple(tensor.shape),
+        tensor.data_ptr(), storage.data_ptr(), storage.nbytes(), DTYPES.index(name), tuple(tensor.shape),
         tuple(tensor.stride()),
-    )
+    )  # fmt: skip
