@@ -666,7 +666,7 @@ class Simulated(DeviceAccess):
     def _lie_there(self, layout: Any, slot: int, calls: int) -> list[torch.Tensor]:
         return [w.views()[0].clone() for w in self._windows(layout, slot, calls)]
 
-    def sees(self, outputs: Any) -> bool:
+    def can_read(self, outputs: Any) -> bool:
         return True
 
     def read(self, output: Output) -> torch.Tensor:

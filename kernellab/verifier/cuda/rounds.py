@@ -110,10 +110,10 @@ class Rounds:
         """The outputs of some calls of the candidate's latest go."""
         access = self.candidate.first
         self._require_own_memory(access, calls)
-        if not access.sees(calls.outputs):
+        if not access.can_read(calls.outputs):
             # the worker must continue to export that memory
             self.read_late = True
-            access.see(calls.outputs, calls.calls)
+            access.make_readable(calls.outputs, calls.calls)
         return [[*(access.read(o) for o in calls.outputs_of(i)), *self.goes.written(i)] for i in numbers]
 
     def _require_unchanged(self, sets: Sets) -> None:

@@ -137,8 +137,8 @@ class _Run:
 
     def _warm(self, side: DeviceTeam, access: DeviceAccess) -> None:
         def on_calls(calls: TimedCalls) -> None:
-            if side is self.candidate and not access.sees(calls.outputs):
-                access.see(calls.outputs, calls.calls)
+            if side is self.candidate and not access.can_read(calls.outputs):
+                access.make_readable(calls.outputs, calls.calls)
             with suppress(Unreadable):
                 size = sum(output_bytes(o) for o in calls.outputs_of(0))
                 side.output_bytes = max(side.output_bytes, size)

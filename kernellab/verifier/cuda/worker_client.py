@@ -35,10 +35,11 @@ from kernellab.verifier.cuda.memory import (
     read_from,
     span_bytes,
 )
+from kernellab.verifier.judge.access import InputMemory, guard_addresses
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.judge.worker_client import Worker
-from kernellab.verifier.protocol.control import Answer, Output
+from kernellab.verifier.protocol.control import AddressRange, Answer, Output
 from kernellab.verifier.protocol.memory import Arena, Layout
 from kernellab.verifier.protocol.process_memory import Unreadable
 from kernellab.verifier.protocol.rules import DEADLINES
@@ -151,11 +152,15 @@ class DeviceAccess:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.arenas: dict[int, Arena] = {}
-        self.pieces: list[Segment] = []
+        #: the worker's memory for outputs, as far as the judge has mapped it
+        self.segments: list[Segment] = []
+        #: the worker's address of each slot's memory
         self.bases: dict[int, int] = {}
         #: slots whose memory another worker's arena owns
         self.shared_slots: set[int] = set()
-        self._known = 0
+        #: number of the entries of the worker's table that the judge has read
+        self._read_entries = 0
+        #: outputs of the last calls that the worker has copied
         self._copied: list[Segment] = []
         #: outputs that the judge could not read in place
         self.copies = 0
@@ -203,8 +208,10 @@ class DeviceAccess:
             arena.close()
         self.shared_slots.discard(slot)
 
-    def input_ranges(self) -> list[tuple[int, int]]:
-        return [(base, base + self.arenas[slot].size) for slot, base in self.bases.items() if slot != COPY_SLOT]
+    def input_ranges(self) -> list[AddressRange]:
+        """Addresses at which the worker has mapped the inputs."""
+        inputs = ((base, self.arenas[slot].size) for slot, base in self.bases.items() if slot != COPY_SLOT)
+        return [AddressRange(base, base + size) for base, size in inputs]
 
     def views(self, output: Output) -> bool:
         return output.lies_in(self.input_ranges())
@@ -212,9 +219,9 @@ class DeviceAccess:
     def drop(self) -> None:
         raise NotImplementedError("arguments on a device lie in memory of the judge's")
 
-    def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
+    def shared(self, outputs: Sequence[Output]) -> InputMemory:
         # the segment gives an output's place in memory, and each output has its own
-        return self.input_ranges(), set()
+        return InputMemory(self.input_ranges(), set())
 
     def read(self, output: Output) -> Tensor:
         """One output's contents, copied on the device by the judge."""
@@ -225,16 +232,11 @@ class DeviceAccess:
             raise WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.worker.log) from None
 
     def trespassed(self, output: Output) -> bool:
-        guard = CAPS.output_guard
-        before = output.data - output.storage
-        after = output.storage_bytes - guard
-        if before != guard or output.storage_bytes < 2 * guard or after < before or not output.shape:
-            return False
         segment = self._find(output.storage, output.storage_bytes)
-        if segment is None or output.storage_bytes != 2 * guard + span_bytes(output):
+        if segment is None:
             return False
-        places = (output.storage, output.storage + after)
-        return not all(bool((segment.bytes(place, guard) == GUARD).all()) for place in places)
+        guards = (segment.bytes(a, CAPS.output_guard) for a in guard_addresses(output, span_bytes(output)))
+        return not all(bool((guard == GUARD).all()) for guard in guards)
 
     # -- calls
 
@@ -295,18 +297,18 @@ class DeviceAccess:
         self.traced = Traced.of(answer)
         return answer
 
-    def see(self, outputs: Sequence[Output], calls: int = 1) -> None:
-        """Find where the ``outputs`` of the last ``calls`` are. The worker copies those that are in no piece which the
-        judge can map."""
+    def make_readable(self, outputs: Sequence[Output], calls: int = 1) -> None:
+        """Find where the ``outputs`` of the last ``calls`` are. The worker copies those that are in no segment which
+        the judge can map."""
         self._copied = []
-        if self.sees(outputs):
+        if self.can_read(outputs):
             return
-        self._learn()
-        if not self.sees(outputs):
+        self._map_segments()
+        if not self.can_read(outputs):
             self._copy(outputs, calls)
         self.worker.stop()
 
-    def sees(self, outputs: Sequence[Output]) -> bool:
+    def can_read(self, outputs: Sequence[Output]) -> bool:
         """Can the judge read ``outputs`` in place?"""
         return all(not span_bytes(o) or self._find(o.data, span_bytes(o), copied=False) is not None for o in outputs)
 
@@ -315,9 +317,9 @@ class DeviceAccess:
             if slot not in self.shared_slots:
                 arena.close()
         self.arenas = {}
-        for segment in self.pieces:
+        for segment in self.segments:
             segment.mapping.close()
-        self.pieces = []
+        self.segments = []
 
     # -- inside
 
@@ -330,45 +332,49 @@ class DeviceAccess:
             raise WorkerFailure("memory", "needs more device memory than there is", log=self.worker.log) from None
 
     def _find(self, address: int, count: int, copied: bool = True) -> Segment | None:
-        """The newest piece of memory that holds ``count`` bytes at the worker's ``address``."""
-        segments: list[Segment] = [*(reversed(self._copied) if copied else ()), *reversed(self.pieces)]
-        for segment in segments:
-            if segment.holds(address, count):
-                return segment
-        for slot, base in self.bases.items():
-            arena = self.arenas[slot]
-            if isinstance(arena, DeviceArena):
-                segment = Segment(base, arena.size, arena.mapping)
-                if segment.holds(address, count):
-                    return segment
-        return None
+        """The newest memory that holds ``count`` bytes at the worker's ``address``: an output's, or the inputs'."""
+        inputs = (
+            Segment(base, arena.size, arena.mapping)
+            for slot, base in self.bases.items()
+            if isinstance(arena := self.arenas[slot], DeviceArena)
+        )
+        candidates = (*(reversed(self._copied) if copied else ()), *reversed(self.segments), *inputs)
+        return next((segment for segment in candidates if segment.holds(address, count)), None)
 
-    def _learn(self) -> None:
+    def _map_segments(self) -> None:
+        """Map the worker's new segments, and unmap those that its allocator has freed."""
         self.worker.resume()
-        while True:
-            self.worker.post({"op": "segments", "first": self._known})
+        has_more = True
+        while has_more:
+            self.worker.post({"op": "segments", "first": self._read_entries})
             answer, fds = self._receive_with_fds(DEADLINES.start)
             try:
-                new_pieces = [(int(i), int(a), int(n)) for i, a, n in answer["segments"]]
-                dead, next_index = {int(i) for i in answer["dead"]}, int(answer["next"])
-                if len(new_pieces) != len(fds) or not self._known <= next_index <= self._known + len(new_pieces) + 8:
-                    raise ValueError
-                for (number, address, size), fd in zip(new_pieces, fds, strict=True):
-                    mapping = cuda_driver.attach(fd, size, current_device())
-                    self.pieces.append(Segment(address, size, mapping, number=number))
+                freed = self._map_reported(answer, fds)
             except (KeyError, TypeError, ValueError, cuda_driver.DriverError) as error:
                 raise WorkerFailure("protocol", f"The worker's account of its memory is invalid: {error}.") from None
             finally:
                 for fd in fds:
                     os.close(fd)
-            # pieces that the worker's allocator has freed
-            for segment in self.pieces:
-                if segment.number in dead:
+            for segment in self.segments:
+                if segment.number in freed:
                     segment.mapping.close()
-            self.pieces = [segment for segment in self.pieces if segment.number not in dead]
-            self._known = next_index
-            if not answer.get("more"):
-                return
+            self.segments = [segment for segment in self.segments if segment.number not in freed]
+            has_more = bool(answer.get("more"))
+
+    def _map_reported(self, answer: Mapping[str, Any], fds: Sequence[int]) -> set[int]:
+        """Map the segments of one report. Returns the numbers of those that were freed.
+
+        Raises KeyError, TypeError or ValueError for a report of another form; DriverError.
+        """
+        reported = [(int(number), int(address), int(size)) for number, address, size in answer["segments"]]
+        freed, next_entry = {int(number) for number in answer["dead"]}, int(answer["next"])
+        if len(reported) != len(fds) or not self._read_entries <= next_entry <= self._read_entries + len(reported) + 8:
+            raise ValueError
+        for (number, address, size), fd in zip(reported, fds, strict=True):
+            mapping = cuda_driver.attach(fd, size, current_device())
+            self.segments.append(Segment(address, size, mapping, number=number))
+        self._read_entries = next_entry
+        return freed
 
     def _copy(self, outputs: Sequence[Output], calls: int) -> None:
         """Make the worker copy its outputs to the judge's memory: it could send something it did not compute in the

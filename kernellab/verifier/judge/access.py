@@ -6,12 +6,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
-from kernellab.verifier.protocol.control import Output
+from kernellab.verifier.protocol.control import AddressRange, Output
 from kernellab.verifier.protocol.memory import Arena, Layout, is_all
 from kernellab.verifier.protocol.process_memory import Unreadable, read_bytes, read_output
 from kernellab.verifier.worker.guards import GUARD
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 #: the name by which the system lists memory of inputs
 _INPUTS = "/memfd:inputs"
+
+
+class InputMemory(NamedTuple):
+    """Where a worker has mapped the inputs, and the numbers of the outputs that share a byte with a second address of
+    these outputs (memory that is mapped twice)."""
+
+    ranges: list[AddressRange]
+    doubled: set[int]
 
 
 class Access(Protocol):
@@ -39,7 +47,7 @@ class Access(Protocol):
     def drop(self) -> None:
         """Forget all arenas, which the worker has released; the next write creates new ones."""
 
-    def see(self, outputs: Sequence[Output]) -> None:
+    def make_readable(self, outputs: Sequence[Output]) -> None:
         """Make sure that the ``outputs`` of the last call can be read."""
 
     def read(self, output: Output) -> Tensor:
@@ -48,15 +56,11 @@ class Access(Protocol):
     def trespassed(self, output: Output) -> bool:
         """Were the guards around an output overwritten? False for memory without guards."""
 
-    def input_ranges(self) -> list[tuple[int, int]]:
-        """Addresses at which the worker has mapped the inputs: (first byte, one after the last)."""
-
     def views(self, output: Output) -> bool:
-        """Does an output lie in memory of the inputs, at any of these addresses?"""
+        """Does an output lie in memory of the inputs, at any address at which the worker has mapped them?"""
 
-    def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
-        """The same addresses, and the numbers of the outputs that share a byte with a second address of these outputs
-        (memory that is mapped twice)."""
+    def shared(self, outputs: Sequence[Output]) -> InputMemory:
+        """The addresses of the inputs, and which of the outputs are mapped twice."""
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
         """The worker's report of one call on ``slot``: its launches and calls. Raises WorkerFailure."""
@@ -91,7 +95,7 @@ class HostAccess:
         while self.arenas:
             self.arenas.popitem()[1].close()
 
-    def see(self, outputs: Sequence[Output]) -> None:
+    def make_readable(self, outputs: Sequence[Output]) -> None:
         """Nothing to do: all of the process's memory can be read."""
 
     def read(self, output: Output) -> Tensor:
@@ -103,34 +107,25 @@ class HostAccess:
     def trespassed(self, output: Output) -> bool:
         import torch
 
-        guard = CAPS.output_guard
         item = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
-        before, after = output.data - output.storage, output.storage_bytes - guard
-        if before != guard or output.storage_bytes < 2 * guard or after < before or not output.shape:
-            return False
-        if prod(output.shape) * item + 2 * guard != output.storage_bytes:
-            return False
-        for place in (output.storage, output.storage + after):
+        for address in guard_addresses(output, prod(output.shape) * item):
             try:
-                whole = read_bytes(self.worker.pid, place, guard)
+                guard = read_bytes(self.worker.pid, address, CAPS.output_guard)
             except Unreadable as error:
                 raise self._unreadable(error) from None
-            if not is_all(whole, GUARD):
+            if not is_all(guard, GUARD):
                 return True
         return False
-
-    def input_ranges(self) -> list[tuple[int, int]]:
-        return _inputs(self._maps())
 
     def views(self, output: Output) -> bool:
         if 0 in output.shape:
             return False
-        lies_there = process_stats.is_mapped(self.worker.pid, output.data, output.end, _INPUTS.encode())
-        return output.lies_in(self.input_ranges()) if lies_there is None else lies_there
+        is_in_inputs = process_stats.is_mapped(self.worker.pid, output.data, output.end, _INPUTS.encode())
+        return output.lies_in(_input_ranges(self._maps())) if is_in_inputs is None else is_in_inputs
 
-    def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
+    def shared(self, outputs: Sequence[Output]) -> InputMemory:
         maps = self._maps()
-        return _inputs(maps), doubled(maps, outputs)
+        return InputMemory(_input_ranges(maps), doubled(maps, outputs))
 
     def _maps(self) -> list[str]:
         try:
@@ -163,37 +158,61 @@ class HostAccess:
         return WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.worker.log)
 
 
-def _inputs(maps: Sequence[str]) -> list[tuple[int, int]]:
-    return [_span(line) for line in maps if _INPUTS in line]
+def guard_addresses(output: Output, size: int) -> list[int]:
+    """Addresses of the two guards around an output of ``size`` bytes; none if its memory was made without guards."""
+    guard = CAPS.output_guard
+    is_guarded = output.data - output.storage == guard and output.storage_bytes == size + 2 * guard
+    if not is_guarded or not output.shape:
+        return []
+    return [output.storage, output.storage + guard + size]
+
+
+def _input_ranges(maps: Sequence[str]) -> list[AddressRange]:
+    return [_mapped_range(line) for line in maps if _INPUTS in line]
+
+
+class _Piece(NamedTuple):
+    """The bytes of a file, from ``start`` to ``stop`` in it, that an output number has mapped at ``address``."""
+
+    start: int
+    stop: int
+    address: int
+    output: int
+
+    @property
+    def base(self) -> int:
+        """The address that the file's first byte has in this mapping."""
+        return self.address - self.start
 
 
 def doubled(maps: Sequence[str], outputs: Sequence[Output]) -> set[int]:
     """The outputs that have a byte of a file at two addresses of the outputs, from the lines of a process's map."""
-    pieces: dict[tuple[str, str], list[tuple[int, int, int, int]]] = {}
+    pieces: dict[tuple[str, str], list[_Piece]] = {}
     for number, output in enumerate(outputs):
         # the map is sorted by address, and long
-        for line in maps[max(bisect_right(maps, output.data, key=lambda line: _span(line)[0]) - 1, 0) :]:
-            low, high = _span(line)
+        first_line = max(bisect_right(maps, output.data, key=lambda line: _mapped_range(line).low) - 1, 0)
+        for line in maps[first_line:]:
+            low, high = _mapped_range(line)
             if low >= output.end:
                 break
             _, _, offset, device, inode, *_ = line.split(None, 5)
             first, last = max(low, output.data), min(high, output.end)
             # memory mapped only once has no file behind it, not even an unnamed one
             if first < last and inode != "0":
-                at = int(offset, 16) + first - low
-                pieces.setdefault((device, inode), []).append((at, at + last - first, first, number))
+                start = int(offset, 16) + first - low
+                pieces.setdefault((device, inode), []).append(_Piece(start, start + last - first, first, number))
     numbers: set[int] = set()
     for file_pieces in pieces.values():
         file_pieces.sort()
         widest = file_pieces[0]
         for piece in file_pieces:
-            if piece[0] < widest[1] and piece[2] - piece[0] != widest[2] - widest[0]:
-                numbers |= {widest[3], piece[3]}
-            widest = max(widest, piece, key=lambda p: p[1])
+            if piece.start < widest.stop and piece.base != widest.base:
+                numbers |= {widest.output, piece.output}
+            widest = max(widest, piece, key=lambda p: p.stop)
     return numbers
 
 
-def _span(line: str) -> tuple[int, int]:
-    """The first address of a line of a process's map, and the one after its last."""
+def _mapped_range(line: str) -> AddressRange:
+    """The addresses of a line of a process's map."""
     low, high = line.split(" ", 1)[0].split("-")
-    return int(low, 16), int(high, 16)
+    return AddressRange(int(low, 16), int(high, 16))

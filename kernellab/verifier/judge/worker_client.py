@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from kernellab.verifier.judge import process_stats
-from kernellab.verifier.judge.access import Access, HostAccess
+from kernellab.verifier.judge.access import Access, HostAccess, InputMemory
 from kernellab.verifier.judge.placement import as_timed
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.protocol.control import DONE, OK, READY, Answer, Output, Written
@@ -138,7 +138,7 @@ class Worker(WorkerProcess):
             if private:
                 self.access.drop()
         # arguments that the call writes into are the judge's own memory
-        self.access.see(call.answer.outputs)
+        self.access.make_readable(call.answer.outputs)
         return call
 
     def _values(self, layout: Layout, slot: int, late: Sequence[Any] | None) -> list[Any]:
@@ -338,16 +338,12 @@ class Worker(WorkerProcess):
         if isinstance(self.access, HostAccess):
             self.access.renew()
 
-    def input_ranges(self) -> list[tuple[int, int]]:
-        """Addresses at which the worker has mapped the inputs."""
-        return self.access.input_ranges()
-
     def views(self, output: Output) -> bool:
         """Does an output lie in memory of the inputs?"""
         return self.access.views(output)
 
-    def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
-        """The same addresses, and the outputs of a call that share a byte with another mapping of its outputs."""
+    def shared(self, outputs: Sequence[Output]) -> InputMemory:
+        """The addresses of the inputs, and which of a call's outputs share a byte with another of its mappings."""
         return self.access.shared([o for o in outputs if not isinstance(o, Written)])
 
     def close(self) -> None:
