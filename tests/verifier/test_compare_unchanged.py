@@ -100,7 +100,11 @@ SIDES = st.sampled_from([0, 1, 2, 63, 64, 65, 127, 128, 129])
 SHAPES = st.one_of(
     st.tuples(SIDES, SIDES),
     st.tuples(st.integers(1, 3), SIDES, SIDES),
-    st.tuples(st.sampled_from([n + d for n in (64, SMALL_PIECE, SMALL.glance, SMALL.whole) for d in (-1, 0, 1)])),
+    st.tuples(
+        st.sampled_from(
+            [n + d for n in (64, SMALL_PIECE, SMALL.glance_elements, SMALL.whole_elements) for d in (-1, 0, 1)]
+        )
+    ),
     st.just(()),
 )
 

@@ -366,7 +366,7 @@ def test_a_worker_that_ends_after_its_answer_is_told_as_one_that_ended(worker: W
     limit = time.monotonic() + 10
     while not worker.gone():
         assert time.monotonic() < limit
-    for look in (lambda: worker.read(call.outputs[0]), worker.input_ranges):
+    for look in (lambda: worker.read(call.outputs[0]), lambda: worker.shared(call.outputs)):
         with pytest.raises(WorkerFailure) as failed:
             look()
         assert failed.value.kind in ("crash", "exit", "protocol")

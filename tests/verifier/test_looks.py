@@ -32,7 +32,7 @@ def test_words_that_are_close_are_read_together_and_what_lies_between_does_not_c
     base = ctypes.addressof(memory)
     numbers = [0, 1, 5, 40, 41, 500, 4000, 4095]
     window = Probe.of_words([base + 8 * n for n in reversed(numbers)])
-    assert len(window._there) == 5, "0, 1 and 5; 40 and 41; each of the rest"
+    assert len(window._places) == 5, "0, 1 and 5; 40 and 41; each of the rest"
     before = window.read(os.getpid())
     assert before is not None and len(before) == 8 * len(numbers)
     for number in (2, 39, 42, 499, 501):

@@ -230,7 +230,7 @@ class _Run:
         if problem:
             raise Inconsistent(f"{problem} ({note})")
         chosen = clock_of(readings, self.pace.ranking)
-        if chosen.clock != JUDGE:
+        if chosen.clock != "judge":
             note += f"; {CLOCKS[chosen.clock]}: {chosen.reason}"
             self._retime(chosen, note)
         return Result(
@@ -269,7 +269,7 @@ class _Run:
     def _conditions(self, chosen: ChosenClock, readings: Sequence[Reading], rounds: Rounds) -> list[Condition]:
         conditions: list[Condition] = []
         ours, traced = readings[0], self.candidate.first.traced
-        if chosen.clock != JUDGE:
+        if chosen.clock != "judge":
             conditions.append(OtherClock(clock=chosen.clock))
         if ours.device is None:
             conditions.append(Mark(kind="two-clocks"))

@@ -403,4 +403,4 @@ class DeviceAccess:
         channel = self.worker.channel.fileno()
         while channel not in self.worker.poll((channel,), end):
             pass
-        return self.worker.taken()
+        return self.worker.take_message()

@@ -23,10 +23,11 @@ from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.attribution.objects import NEUTRAL
 from kernellab.verifier.coverage import build as coverage
+from kernellab.verifier.judge.failures import WorkerFailure
 from kernellab.verifier.judge.libraries import built, preloadable
-from kernellab.verifier.judge.process import USERS, WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.judge.worker_client import Worker
+from kernellab.verifier.judge.worker_environment import USERS
 from kernellab.verifier.protocol.rules import COMPILED, DEVICE
 from kernellab.verifier.ranking.cases import Recent
 

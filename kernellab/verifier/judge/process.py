@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import random
 import re
 import secrets
@@ -14,18 +13,20 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError, lasting
 from kernellab.sandbox import folders, sandbox
 from kernellab.sandbox.caps import CAPS
-from kernellab.sandbox.environment import passed
 from kernellab.verifier.judge import process_stats
-from kernellab.verifier.judge.halting import HALT, HALTED, HALTING
+from kernellab.verifier.judge.failures import ReportedError
+from kernellab.verifier.judge.failures import WorkerFailure as WorkerFailure
+from kernellab.verifier.judge.halting import HALTED, HALTING, HaltRequests
 from kernellab.verifier.judge.placement import Placement, before_all
 from kernellab.verifier.judge.servers import ForkServer
+from kernellab.verifier.judge.worker_environment import USERS, judges_variables, users_variables
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.protocol.process_memory import Probe
@@ -45,46 +46,6 @@ _TICK = time.clock_getres(6)
 #: seconds between two checks of a worker's resource use
 _WATCH_SECONDS = 0.1
 _AGAIN = "Verify again; kernellab doctor says what this machine lacks."
-#: roles whose environment resembles a user's
-USERS = ("candidate", "ordinary")
-#: usual variables of a user's shells and notebooks
-_SHELLS = {
-    "DISPLAY": ":0", "EDITOR": "vi", "LANG": "en_US.UTF-8", "SHELL": "/bin/bash", "TERM": "xterm-256color",
-    "XDG_SESSION_TYPE": "x11",
-}  # fmt: skip
-
-
-def _user() -> str:
-    """The user's name; getpwuid raises KeyError if the process's user number has no account."""
-    try:
-        return os.environ.get("USER") or pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return "user"
-
-
-def _drawn() -> dict[str, str]:
-    """Variables whose values differ between users: a constant would distinguish this process from theirs."""
-    below = secrets.randbelow
-    addresses = [f"10.{below(256)}.{below(256)}.{1 + below(254)}" for _ in range(2)]
-    return {
-        **dict.fromkeys(("USER", "LOGNAME"), _user()),
-        "JPY_PARENT_PID": str(300 + below(60000)), "XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}",
-        "SSH_CONNECTION": f"{addresses[0]} {32768 + below(28000)} {addresses[1]} 22",
-    }  # fmt: skip
-
-
-class WorkerFailure(Exception):
-    """The worker did not do what was requested. ``kind``: crash, exit, hang, left-running, memory, processor, disk,
-    processes, printed, protocol, exception, output, out-of-bounds."""
-
-    def __init__(self, kind: str, message: str, detail: dict[str, Any] | None = None, log: str = "") -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.detail = detail or {}
-        self.log = log
-        #: the role of the worker, if known: "candidate", or a baseline's name
-        self.role = ""
 
 
 @dataclass
@@ -132,11 +93,8 @@ class WorkerProcess:
         self.runtime: tuple[str, ...] = ()
         #: the cores of its threads, during timing
         self.placement: Placement | None = None
-        self._prepared: tuple[Any, ...] = ()
         #: processes that were halted with the worker, the time of the halt, and the processor time of all until then
         self.halted: list[int] = []
-        #: requests to halt that the first process has not answered yet
-        self._owed = 0
         self.halted_at = 0.0
         self._used = 0.0
         #: when it last got a request
@@ -166,8 +124,9 @@ class WorkerProcess:
             undone.callback(os.close, fd)
         os.set_blocking(log, True)
         # the other end belongs to the namespace's first process, which halts all on request and ends with the judge
-        self.life, life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        undone.callback(self.life.close)
+        ours, life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        undone.callback(ours.close)
+        self._halts = HaltRequests(ours)
         request = {
             "role": self.role, "device": self.device, "scratch": str(self.scratch), "threads": self.threads,
             "devices": self.devices, "writable": self.writable, "environment": self._variables(),
@@ -201,7 +160,7 @@ class WorkerProcess:
         if not self.stopped:
             self.stopped = True
             self.signal(signal.SIGSTOP, [self.pid, *self.halted])
-            answer = self._halt_all()
+            answer = self._halts.request(DEADLINES.stop)
             self.halted_at = time.perf_counter()
             self.halted = [p for p in process_stats.descendants(self.first, CAPS.processes + 1) if p != self.pid]
             if answer not in (HALTED, HALTING):
@@ -219,68 +178,39 @@ class WorkerProcess:
     def resume(self) -> None:
         """Continue the worker. Raises WorkerFailure if any of its processes ran while all were halted."""
         if self.stopped:
-            if self._owed and not self.gone():
+            if self._halts.unanswered and not self.gone():
                 # a late signal would halt it again, and nothing would resume it
-                self._halted(DEADLINES.halt)
-                if self._owed:
-                    self._end()
-                    raise WorkerFailure("hang", "could not be stopped", log=self.log)
+                self._halts.answer(DEADLINES.halt)
+                if self._halts.unanswered:
+                    raise self._killed("hang", "could not be stopped")
             self.stopped = False
             ran = self.used() - self._used
             # no process can have started another meanwhile, and a search for them would take time from the call
             self.signal(signal.SIGCONT, [self.pid, *self.halted])
             # workers that run the task's own code have no reason to cheat
             if ran > max(TIMING.halted_run_seconds, _TICK) and self.role == "candidate" and not self.gone():
-                self._end()
-                raise WorkerFailure("protocol", f"ran for {ran * 1e3:.1f} ms while it was halted", log=self.log)
+                raise self._killed("protocol", f"ran for {ran * 1e3:.1f} ms while it was halted")
 
     def check_harness(self) -> None:
         """Raises WorkerFailure if the worker has replaced the code between a go and its answer."""
         now = self._harness.read(self.pid) if self._intact else None
         # memory that is no longer readable was made so by the worker
         if now is not None and now != self._intact:
-            self._end()
-            raise WorkerFailure("protocol", "replaces the code that calls it and answers for it", log=self.log)
+            raise self._killed("protocol", "replaces the code that calls it and answers for it")
 
     def _until_halted(self) -> None:
         """Wait until all processes have halted: each thread must first reach that point. Raises WorkerFailure."""
         end = time.monotonic() + DEADLINES.halt
         while not all(map(process_stats.is_halted, (self.pid, *self.halted))):
             if time.monotonic() > end:
-                self._end()
                 if self.halted:
-                    raise WorkerFailure("left-running", "left processes that could not be stopped", log=self.log)
-                raise WorkerFailure("hang", "could not be stopped", log=self.log)
+                    raise self._killed("left-running", "left processes that could not be stopped")
+                raise self._killed("hang", "could not be stopped")
             time.sleep(1e-4)
 
     def used(self) -> float:
         """Seconds of processor time that its known processes have used; exact while it is halted."""
         return sum(process_stats.used(pid) for pid in (self.pid, *self.halted))
-
-    def _halt_all(self) -> bytes:
-        """Ask the first process to halt its namespace. Returns its answer, or nothing if it has ended or is too
-        slow."""
-        try:
-            self.life.send(HALT)
-        except OSError:
-            return b""
-        self._owed += 1
-        return self._halted(DEADLINES.stop)
-
-    def _halted(self, seconds: float) -> bytes:
-        """The first process's answer to the last request, once it has answered all requests; nothing if it has ended,
-        or does not answer within ``seconds``."""
-        end = time.monotonic() + seconds
-        poller = select.poll()
-        poller.register(self.life, select.POLLIN)
-        answer = b""
-        while self._owed and poller.poll(max(0.0, end - time.monotonic()) * 1000):
-            try:
-                answer = self.life.recv(16)
-            except OSError:
-                answer = b""
-            self._owed = self._owed - 1 if answer else 0
-        return b"" if self._owed else answer
 
     def gone(self) -> bool:
         """Has it ended, or is its context unusable?"""
@@ -294,7 +224,7 @@ class WorkerProcess:
             return
         self.closed = True
         self._end()
-        self.life.close()
+        self._halts.close()
         _wait_gone(self.first_fd)
         for fd in (self.first_fd, self.done, self.log_fd):
             os.close(fd)
@@ -317,28 +247,11 @@ class WorkerProcess:
     # -- inside
 
     def _variables(self) -> dict[str, str]:
-        at = Path(self.seen_at or self.scratch)
-        own = self.environment(at)
-        if self.role not in USERS or (self.device != "cpu" and self.role != "ordinary"):
-            return {**self.server.environment, **self._folders(), **own}
-        # as in a user's shell; build products go to the home folder's cache
-        home, speed = str(at / "home"), {}
-        if self.role == "candidate":
-            speed = {"OMP_NUM_THREADS": str(self.threads), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        folders = {"HOME": home, "PWD": home, "TMPDIR": str(at / "tmp")}
-        return {**passed(), **_SHELLS, **_drawn(), **folders, **speed, **own}
-
-    def _folders(self) -> dict[str, str]:
-        at = {name: str(self.scratch / name) for name in ("tmp", "home", "cache")}
-        return {
-            "HOME": at["home"], "TMPDIR": at["tmp"], "XDG_CACHE_HOME": at["cache"],
-            "TVM_FFI_CACHE_DIR": f"{at['cache']}/tvm-ffi", "TRITON_CACHE_DIR": f"{at['cache']}/triton",
-            "TRITON_HOME": at["home"], "TORCHINDUCTOR_CACHE_DIR": f"{at['cache']}/inductor",
-            "TORCH_EXTENSIONS_DIR": f"{at['cache']}/extensions", "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "OMP_NUM_THREADS": str(self.threads),
-            # as in the user's own programs, so that these names do not reveal to a kernel where it runs
-            **dict.fromkeys(("USER", "LOGNAME"), _user()),
-        }  # fmt: skip
+        seen_folder = Path(self.seen_at or self.scratch)
+        caches = self.environment(seen_folder)
+        if self.role in USERS and (self.device == "cpu" or self.role == "ordinary"):
+            return users_variables(self.role, seen_folder, self.threads, caches)
+        return {**self.server.environment, **judges_variables(self.scratch, self.threads), **caches}
 
     def _child(self) -> int:
         limit = time.monotonic() + DEADLINES.start
@@ -392,12 +305,12 @@ class WorkerProcess:
         while True:
             ready = self.poll((self.channel.fileno(),), end)
             if self.channel.fileno() in ready:
-                message, fds = self.taken()
+                message, fds = self.take_message()
                 for fd in fds:
                     os.close(fd)
                 return message
 
-    def taken(self) -> tuple[dict[str, Any], list[int]]:
+    def take_message(self) -> tuple[dict[str, Any], list[int]]:
         """The worker's next message, sanitized for display, with the descriptors that came with it."""
         try:
             message, fds = wire.take(self.channel)
@@ -426,8 +339,7 @@ class WorkerProcess:
         while True:
             left = end - time.monotonic()
             if left <= 0:
-                self._end()
-                raise WorkerFailure("hang", f"did not answer within {lasting(end - self.posted)}", log=self.log)
+                raise self._killed("hang", f"did not answer within {lasting(end - self.posted)}")
             ready = {fd for fd, _ in poller.poll(min(left, _WATCH_SECONDS) * 1000 + 1)}
             if self.log_fd in ready:
                 self.drain()
@@ -451,8 +363,7 @@ class WorkerProcess:
             if len(self.log) < CAPS.log:
                 self.log += shown(part.decode(errors="replace"))[: CAPS.log - len(self.log)]
             if self.printed > CAPS.printed:
-                self._end()
-                raise WorkerFailure("printed", f"printed more than {CAPS.printed >> 20} MiB", log=self.log)
+                raise self._killed("printed", f"printed more than {CAPS.printed >> 20} MiB")
 
     def watch(self) -> None:
         """End the worker, with WorkerFailure, if it exceeds a limit. Runs at most every tenth of a second, while the
@@ -461,26 +372,21 @@ class WorkerProcess:
         pids = self._counted()
         used = sum(process_stats.sizes(pid).resident for pid in pids)
         if used > self.memory_limit and self._proportional(pids) > self.memory_limit:
-            self._end()
-            raise WorkerFailure("memory", f"used more than {self.memory_limit >> 20} MiB of memory", log=self.log)
+            raise self._killed("memory", f"used more than {self.memory_limit >> 20} MiB of memory")
         if self.processor_limit and sum(map(process_stats.used, pids)) > self.processor_limit:
-            self._end()
-            most = lasting(self.processor_limit)
-            raise WorkerFailure("processor", f"used more than {most} of the processor's time", log=self.log)
+            raise self._killed("processor", f"used more than {lasting(self.processor_limit)} of the processor's time")
         files_held = process_stats.files(pids, str(self.scratch), CAPS.files + 1)
         if files_held.bytes > CAPS.disk or files_held.number > CAPS.files:
-            self._end()
             most = f"{CAPS.disk >> 20} MiB" if files_held.bytes > CAPS.disk else f"{CAPS.files} files"
-            raise WorkerFailure("disk", f"wrote more than {most}", log=self.log)
+            raise self._killed("disk", f"wrote more than {most}")
 
     def _counted(self) -> list[int]:
         """The processes that the worker has started. Raises WorkerFailure if there are too many."""
         pids = process_stats.descendants(self.first, CAPS.processes + 1)
         threads = sandbox.most_threads()
         if len(pids) > CAPS.processes or sum(map(process_stats.count_threads, pids)) > threads:
-            self._end()
             most = f"{CAPS.processes} processes" if len(pids) > CAPS.processes else f"{threads} threads"
-            raise WorkerFailure("processes", f"started more than {most}", log=self.log)
+            raise self._killed("processes", f"started more than {most}")
         return pids
 
     def _proportional(self, pids: Sequence[int]) -> int:
@@ -497,7 +403,13 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def _killed(self, kind: str, message: str) -> WorkerFailure:
+        """End the worker. Returns the failure that says why."""
+        self._end()
+        return WorkerFailure(kind, message, log=self.log)
+
     def _end(self) -> None:
+        """End the worker with all its descendants."""
         try:
             signal.pidfd_send_signal(self.first_fd, signal.SIGKILL)
         except ProcessLookupError:
@@ -528,49 +440,15 @@ class WorkerProcess:
     def exception(self, answer: dict[str, Any]) -> WorkerFailure:
         """The failure that an unsuccessful ``answer`` describes."""
         self.drain()
-        report = Told.of(answer)
+        report = ReportedError.of(answer)
         if report is None:
             return WorkerFailure("protocol", "The worker sent a malformed answer.", log=self.log)
-        kinds = {"BadOutput": "output", "Trespass": "out-of-bounds", "Race": "race", "Limit": "launch-limit"}
-        kind = kinds.get(report.type, "exception")
-        message = (
-            report.message if kind in ("out-of-bounds", "race", "launch-limit") else f"{report.type}: {report.message}"
-        )
-        message = message[: CAPS.log]
-        fault = self.faults(message)
+        fault = self.faults(report.words)
         if fault is None:
-            return WorkerFailure(kind, message, asdict(report), self.log)
+            return WorkerFailure(report.kind, report.words, report.detail, self.log)
         # after such a fault the next candidate gets a new process
         self.broken = self.broken or fault[0] != "memory"
-        return WorkerFailure(*fault, asdict(report), self.log)
-
-
-@dataclass(frozen=True)
-class Told:
-    """An exception as a worker reports it: unverified claims of a checked form."""
-
-    type: str
-    message: str
-    frames: list[dict[str, Any]]
-    inside: str
-    trace: str
-
-    @staticmethod
-    def of(answer: dict[str, Any]) -> Told | None:
-        """The exception of ``answer``; None if it has no valid type."""
-        if not isinstance(answer.get("type"), str):
-            return None
-        raw_frames = answer.get("frames")
-        frames = [f for f in raw_frames if isinstance(f, dict)] if isinstance(raw_frames, list) else []
-        return Told(
-            answer["type"][:80], str(answer.get("message", "")),
-            [{"file": str(f.get("file", ""))[:400], "line": _line(f.get("line"))} for f in frames[-8:]],
-            str(answer.get("inside") or "")[:400], str(answer.get("trace") or "")[-16000:],
-        )  # fmt: skip
-
-
-def _line(value: object) -> int:
-    return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
+        return WorkerFailure(*fault, report.detail, self.log)
 
 
 def _wait_gone(pidfd: int) -> None:
