@@ -21,7 +21,7 @@ from kernellab.sandbox.caps import CAPS
 _POISON = 0xFF
 GUARD = 0xA5
 #: bytes of workspaces that are kept alive, so that their guards can be checked
-_HELD = 1 << 30
+_MOST_WATCHED = 1 << 30
 #: alignment of memory that begins inside a page, and the alternating position of fenced memory in its pages
 _LINE, _SIDES = 64, itertools.cycle((0, 1))
 #: mallopt(3): each byte of new memory is the complement of this, which gives large numbers in all float formats
@@ -39,22 +39,23 @@ class Workspaces:
 
     def __init__(self, heap: Any = None) -> None:
         self.heap = heap
-        self._held: list[tuple[Any, int]] = []
+        self._watched: list[tuple[Any, int]] = []
         self._bytes = 0
 
     def add(self, whole: Any, edge: int) -> None:
-        if self._bytes < _HELD:
-            self._held.append((whole, edge))
+        if self._bytes < _MOST_WATCHED:
+            self._watched.append((whole, edge))
             self._bytes += whole.nbytes
 
-    def look(self, but: Sequence[int] = ()) -> None:
+    def check(self, but: Sequence[int] = ()) -> None:
         """Stop watching memory. Raises Trespass if a guard is damaged, except for memory at the addresses ``but``."""
         if self.heap is not None:
             self.heap.kernellab_heap_unwatch()
-        size = self.heap.kernellab_heap_disarm() if self.heap is not None else 0
-        if size:
-            raise _trespass(size - 1)
-        for whole, edge in self._held:
+            # the bytes of damaged memory, plus 1
+            damaged = self.heap.kernellab_heap_disarm()
+            if damaged:
+                raise _trespass(damaged - 1)
+        for whole, edge in self._watched:
             if whole.ctypes.data in but:
                 continue
             if not (whole[:edge] == GUARD).all() or not (whole[whole.size - edge :] == GUARD).all():
@@ -89,6 +90,13 @@ def perturbed() -> Iterator[None]:
         mallopt(_PERTURB, 0)
 
 
+#: torch's functions, and methods of its tensors, that allocate
+_FUNCTIONS = ("empty", "zeros", "empty_like", "zeros_like")
+_METHODS = ("new_empty", "new_zeros")
+
+Function = Callable[..., Any]
+
+
 @contextlib.contextmanager
 def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[Workspaces]:
     """While entered, torch's plain allocations on a device of ``kind`` (empty, zeros and their ``_like`` and ``new_``
@@ -97,92 +105,18 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
     there at random (see ``heap.c``)."""
     import torch
 
-    originals: dict[tuple[Any, str], Callable[..., Any]] = {
-        (torch, name): getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")
-    }
-    originals |= {(torch.Tensor, name): getattr(torch.Tensor, name) for name in ("new_empty", "new_zeros")}
-    empty = torch.empty
     allocator = heap() if kind == "cpu" and below else None
     # kept alive here: the library makes no copies
-    names = f"{below}/".encode(), _NUMPY
+    watched_objects = f"{below}/".encode(), _NUMPY
     workspaces = Workspaces(allocator)
-
-    def fenced(count: int, dtype: Any, zero: bool) -> Any:
-        """Whole pages between inaccessible pages; the data alternately begins, or ends within a line, at one."""
-        size = count * empty(0, dtype=dtype).element_size()
-        room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        pages = mmap.mmap(-1, room + 2 * mmap.PAGESIZE)
-        for place in (0, room + mmap.PAGESIZE):
-            protect(pages, place, mmap.PAGESIZE, 0)
-        at = mmap.PAGESIZE + (room - size) // _LINE * _LINE * next(_SIDES)
-        inner = torch.frombuffer(pages, dtype=dtype, count=count, offset=at)
-        inner.view(torch.uint8).fill_(0 if zero else _POISON)
-        if allocator is not None:
-            allocator.kernellab_heap_watch(inner.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE, room)
-        return inner
-
-    def allocate(shape: tuple[int, ...], dtype: Any, zero: bool, device: Any) -> Any:
-        none = empty(0, dtype=dtype)
-        item = none.element_size()
-        edge = CAPS.output_guard // item
-        count = prod(shape)
-        if kind == "cpu":
-            # only on this thread: a team woken to fill a megabyte spins on all cores for milliseconds
-            size = (count + 2 * edge) * item
-            if slow and count:
-                return fenced(count, dtype, zero).view(shape)
-            every = none.set_(torch.UntypedStorage(size), 0, (size // item,), (1,))  # type: ignore[no-untyped-call]
-            raw = every.view(torch.uint8).numpy()
-            raw[: edge * item] = raw[len(raw) - edge * item :] = GUARD
-            raw[edge * item : len(raw) - edge * item] = 0 if zero else _POISON
-            workspaces.add(raw, edge * item)
-            return every[edge : edge + count].view(shape)
-        whole = empty(count + 2 * edge, dtype=dtype, device=device)
-        whole.view(torch.uint8).fill_(GUARD)
-        inner = whole[edge : edge + count].view(shape)
-        if count:
-            inner.view(torch.uint8).fill_(0 if zero else _POISON)
-        return inner
-
-    def by_shape(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
-        def call(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **rest: Any) -> Any:
-            shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)) else size
-            here = torch.get_default_device() if device is None else device
-            plain = not rest and not requires_grad and _is(here, kind) and all(isinstance(n, int) for n in shape)
-            if not plain or not shape:
-                return original(*size, dtype=dtype, device=device, requires_grad=requires_grad, **rest)
-            return allocate(shape, dtype or torch.get_default_dtype(), zero, here)
-
-        return call
-
-    def by_tensor(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
-        def call(like: Any, *args: Any, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
-            here = like.device if device is None else device
-            plain = not args and not rest and _is(here, kind) and like.device.type == kind and like.is_contiguous()
-            if not plain or not like.dim():
-                extra = {k: v for k, v in (("dtype", dtype), ("device", device)) if v is not None}
-                return original(like, *args, **extra, **rest)
-            return allocate(tuple(like.shape), dtype or like.dtype, zero, here)
-
-        return call
-
-    def by_method(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
-        def call(self: Any, *size: Any, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
-            shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)) else size
-            here = self.device if device is None else device
-            if rest or not shape or not _is(here, kind) or self.device.type != kind:
-                return original(self, *size, dtype=dtype, device=device, **rest)
-            return allocate(shape, dtype or self.dtype, zero, here)
-
-        return call
-
-    makers = {"empty": by_shape, "zeros": by_shape, "empty_like": by_tensor, "zeros_like": by_tensor,
-              "new_empty": by_method, "new_zeros": by_method}  # fmt: skip
+    allocations = _Allocations(kind, slow, workspaces)
+    originals: dict[tuple[Any, str], Function] = {(torch, name): getattr(torch, name) for name in _FUNCTIONS}
+    originals |= {(torch.Tensor, name): getattr(torch.Tensor, name) for name in _METHODS}
     for (owner, name), original in originals.items():
-        setattr(owner, name, makers[name](original, "zeros" in name))
+        setattr(owner, name, allocations.replacement(name, original))
     if allocator is not None:
         allocator.kernellab_heap_forget()
-        allocator.kernellab_heap_arm(*names)
+        allocator.kernellab_heap_arm(*watched_objects)
     try:
         yield workspaces
     finally:
@@ -191,6 +125,119 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
             allocator.kernellab_heap_disarm()
         for (owner, name), original in originals.items():
             setattr(owner, name, original)
+
+
+class _Allocations:
+    """Allocates tensors on a device of one ``kind``, each between two guards::
+
+    | GUARD ... | 0xff (or 0) for each element | GUARD ... |
+    """
+
+    def __init__(self, kind: str, slow: bool, workspaces: Workspaces) -> None:
+        import torch
+
+        self.kind, self.slow, self.workspaces = kind, slow, workspaces
+        self._empty = torch.empty
+
+    # -- replacements of torch's functions; what they do not handle goes to the original
+
+    def replacement(self, name: str, original: Function) -> Function:
+        """What takes the place of torch's function ``name``."""
+        make = self._by_method if name in _METHODS else self._like if name.endswith("_like") else self._by_shape
+        return make(original, "zeros" in name)
+
+    def _by_shape(self, original: Function, zero: bool) -> Function:
+        import torch
+
+        def call(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **rest: Any) -> Any:
+            shape = _shape(size)
+            here = torch.get_default_device() if device is None else device
+            is_handled = shape and not rest and not requires_grad and _is(here, self.kind)
+            if not is_handled or not all(isinstance(n, int) for n in shape):
+                return original(*size, dtype=dtype, device=device, requires_grad=requires_grad, **rest)
+            return self.tensor(shape, dtype or torch.get_default_dtype(), zero, here)
+
+        return call
+
+    def _like(self, original: Function, zero: bool) -> Function:
+        def call(like: Any, *args: Any, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
+            here = like.device if device is None else device
+            is_handled = like.dim() and not args and not rest and _is(here, self.kind)
+            if not is_handled or like.device.type != self.kind or not like.is_contiguous():
+                extra = {k: v for k, v in (("dtype", dtype), ("device", device)) if v is not None}
+                return original(like, *args, **extra, **rest)
+            return self.tensor(tuple(like.shape), dtype or like.dtype, zero, here)
+
+        return call
+
+    def _by_method(self, original: Function, zero: bool) -> Function:
+        def call(tensor: Any, *size: Any, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
+            shape = _shape(size)
+            here = tensor.device if device is None else device
+            if rest or not shape or not _is(here, self.kind) or tensor.device.type != self.kind:
+                return original(tensor, *size, dtype=dtype, device=device, **rest)
+            return self.tensor(shape, dtype or tensor.dtype, zero, here)
+
+        return call
+
+    # -- memory
+
+    def tensor(self, shape: tuple[int, ...], dtype: Any, zero: bool, device: Any) -> Any:
+        """A new tensor between guards, of poison or ``zero``."""
+        count = prod(shape)
+        if self.kind != "cpu":
+            return self._on_device(count, dtype, zero, device).view(shape)
+        if self.slow and count:
+            return self._fenced(count, dtype, zero).view(shape)
+        return self._on_host(count, dtype, zero).view(shape)
+
+    def _on_host(self, count: int, dtype: Any, zero: bool) -> Any:
+        import torch
+
+        none = self._empty(0, dtype=dtype)
+        item = none.element_size()
+        edge = CAPS.output_guard // item
+        size = (count + 2 * edge) * item
+        # only on this thread: a team woken to fill a megabyte spins on all cores for milliseconds
+        every = none.set_(torch.UntypedStorage(size), 0, (size // item,), (1,))  # type: ignore[no-untyped-call]
+        raw = every.view(torch.uint8).numpy()
+        raw[: edge * item] = raw[len(raw) - edge * item :] = GUARD
+        raw[edge * item : len(raw) - edge * item] = 0 if zero else _POISON
+        self.workspaces.add(raw, edge * item)
+        return every[edge : edge + count]
+
+    def _on_device(self, count: int, dtype: Any, zero: bool, device: Any) -> Any:
+        import torch
+
+        edge = CAPS.output_guard // self._empty(0, dtype=dtype).element_size()
+        whole = self._empty(count + 2 * edge, dtype=dtype, device=device)
+        whole.view(torch.uint8).fill_(GUARD)
+        inner = whole[edge : edge + count]
+        if count:
+            inner.view(torch.uint8).fill_(0 if zero else _POISON)
+        return inner
+
+    def _fenced(self, count: int, dtype: Any, zero: bool) -> Any:
+        """Whole pages between inaccessible pages; the data alternately begins, or ends within a line, at one."""
+        import torch
+
+        size = count * self._empty(0, dtype=dtype).element_size()
+        room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        pages = mmap.mmap(-1, room + 2 * mmap.PAGESIZE)
+        for fence in (0, room + mmap.PAGESIZE):
+            protect(pages, fence, mmap.PAGESIZE, 0)
+        start = mmap.PAGESIZE + (room - size) // _LINE * _LINE * next(_SIDES)
+        inner = torch.frombuffer(pages, dtype=dtype, count=count, offset=start)
+        inner.view(torch.uint8).fill_(0 if zero else _POISON)
+        if self.workspaces.heap is not None:
+            self.workspaces.heap.kernellab_heap_watch(inner.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE, room)
+        return inner
+
+
+def _shape(size: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shape that the arguments of torch's function give: numbers, or one sequence."""
+    is_sequence = len(size) == 1 and isinstance(size[0], (tuple, list))
+    return tuple(size[0]) if is_sequence else size
 
 
 def protect(memory: Any, place: int, size: int, rights: int) -> None:
