@@ -127,7 +127,7 @@ def test_a_variable_of_torchs_that_a_user_has_set_is_to_be_left(had: bool, monke
     if had:
         monkeypatch.setenv("TRITON_CACHE_DIR", "/one")
     before = witness.Before(witness.state())
-    told = witness.told(lambda: monkeypatch.setenv("TRITON_CACHE_DIR", "/two"), [], before)
+    told = witness.effects_of(lambda: monkeypatch.setenv("TRITON_CACHE_DIR", "/two"), [], before)
     assert told.get("changed") == (["the environment's TRITON_CACHE_DIR"] if had else None)
 
 

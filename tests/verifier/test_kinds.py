@@ -11,7 +11,7 @@ from kernellab.task import load_task
 from kernellab.verifier.cases import extents, selection
 from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.cases.patterns import patterned
-from kernellab.verifier.worker import witness
+from kernellab.verifier.worker import caller_states
 
 from .kit import QUICK_LOOK, Judge
 
@@ -172,13 +172,13 @@ def test_an_argument_that_is_written_into_is_as_after_one_call(how: str) -> None
     def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x.add_(y) * 1
 
-    returned = witness.elsewhere(how, add, (0,))(x, y)
+    returned = caller_states.elsewhere(how, add, (0,))(x, y)
     assert x.tolist() == [3.0] * 8 and torch.equal(returned[0], x) and len(returned) == 1
 
 
 def test_nearly_equal_arguments_keep_their_first_elements() -> None:
     x, ids = torch.randn(6, 50), torch.arange(6)
-    near, same = witness.nearly([x, ids])
+    near, same = caller_states.nearly([x, ids])
     assert torch.equal(near[:, :8], x[:, :8]) and not torch.equal(near, x) and torch.equal(same, ids)
     assert (near != x).sum(-1).max() == 1
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-#: operations of a worker that call in another state of the caller
-ELSEWHERE = ("threaded", "together", "trained", "inferred", "widened", "conjugated", "flushed", "larger")
 #: name of the file with the answer, below the scratch folder
 ANSWER = "work/covered.json"
 #: largest number of operands (8-byte words) taken from one object
@@ -88,15 +86,15 @@ def call(function: Callable[..., Any], args: Sequence[Any], how: Mapping[str, An
     caller (``how["op"]``)."""
     import torch
 
-    from kernellab.verifier.worker import witness
+    from kernellab.verifier.worker import caller_states
 
     torch.set_flush_denormal(False)
     stacked = how["stacked"]
     if stacked:
         for i in range(len(args[stacked[0]])):
             function(*(a[i].clone() if position in stacked else a for position, a in enumerate(args)))
-    elif how["op"] in ELSEWHERE:
-        witness.elsewhere(how["op"], function, written)(*args)
+    elif how["op"] in caller_states.STATES:
+        caller_states.elsewhere(how["op"], function, written)(*args)
     else:
         function(*args)
 

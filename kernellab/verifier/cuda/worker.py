@@ -24,7 +24,8 @@ from kernellab.verifier.cuda import pool as cuda_pool
 from kernellab.verifier.cuda import trace as cuda_trace
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import BAD_OUTPUT, DONE, RAISED, READY, span_elements
-from kernellab.verifier.worker.calls import Worker, _nothing, _poisoned, _wait
+from kernellab.verifier.worker.calls import Worker, _nothing, _wait
+from kernellab.verifier.worker.guards import poisoned
 from kernellab.verifier.worker.results import BadOutput, explain, flatten, place
 from kernellab.verifier.worker.shared_poison import SharedPoison
 
@@ -164,10 +165,10 @@ class DeviceWorker(Worker):
         """As on a CPU; nothing is timed."""
         try:
             args = self._arguments(message)
-            if not message.get("poison", False):
-                self.kept = []
             poison = message.get("poison", False)
-            with _poisoned(poison, "cuda"):
+            if not poison:
+                self.kept = []
+            with poisoned(poison, "cuda"):
                 self._run(args, self.shared_poison if poison else None)
         except BaseException as error:
             self._failed(error, message)

@@ -16,28 +16,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import BAD_OUTPUT, DONE, RAISED, READY, Control, span_elements
 from kernellab.verifier.worker import build as worker_build
-from kernellab.verifier.worker import witness
+from kernellab.verifier.worker import caller_states, repeated, witness
+from kernellab.verifier.worker.guards import Workspaces, poisoned, protect
 from kernellab.verifier.worker.results import BadOutput, explain, flatten, place
-
-if TYPE_CHECKING:
-    from kernellab.verifier.worker.guards import Workspaces
 
 Socket = Any
 _SPIN_SECONDS = 0.05
 _SHIFT = 1 << 20
-#: largest number of back-to-back calls, and seconds for them; the same for calls whose results are held
-_BURST, _BURST_SECONDS = 4000, 0.04
-_HELD, _HELD_SECONDS = 400, 0.08
-#: calls on nearly the same contents as preceding ones, and the number of dropped results before each
-_AGAIN, _DROPPED = 3, 3
-#: upper bound of their wall-clock time, as a multiple of those seconds
-_WAITED = 4
-_HOUR = 3600
 
 
 class Worker:
@@ -133,7 +123,7 @@ class Worker:
                 self.kept = self.kept if message["op"] in ("echo", "held") else []
             below = str(Path(message["root"]).parent)
             poison, slow = message.get("poison", False), message["op"] == "slowly"
-            with _poisoned(poison, below=below, slow=slow) as self.made, self._fenced(message):
+            with poisoned(poison, below=below, slow=slow) as self.made, self._fenced(message):
                 type(self)._timed(self, args)
         except BaseException as error:
             status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
@@ -159,8 +149,6 @@ class Worker:
     @contextlib.contextmanager
     def _fenced(self, message: dict[str, Any]) -> Iterator[None]:
         """Protect pages of the arguments' memory from any access meanwhile, or all of it from writes."""
-        from kernellab.verifier.worker.guards import protect
-
         fences, memory = message.get("fences", ()), self.arenas.get(message["slots"][-1])
         try:
             if message.get("sealed"):
@@ -223,104 +211,28 @@ class Worker:
         type(self).call(self, message, [])
 
     def burst(self, message: dict[str, Any], _: list[int]) -> None:
-        """Many consecutive calls, as in a loop of a user's program, each on its own copies; the last result is the
-        answer. ``held``: all results stay alive until then, and one that differs from the last is the answer
-        instead."""
-        import torch
-
-        function, held = self.function, list[Any]()
-
-        def looped(*args: Any) -> Any:
-            is_held = message["op"] == "held"
-            seconds = _HELD_SECONDS if is_held else _BURST_SECONDS
-            # this thread's own time, so that a busy machine makes as many calls, unless it waits
-            spent, end = time.thread_time() + seconds, time.perf_counter() + _WAITED * seconds
-            for _ in range(_HELD if is_held else _BURST):
-                result = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
-                if is_held:
-                    held.append([tensor.detach() for tensor in flatten(result, True)])
-                del result
-                # as before each call
-                torch.set_flush_denormal(False)
-                if time.thread_time() > spent or time.perf_counter() > end:
-                    break
-            last = function(*args)
-            # each is in another place
-            different = next((outputs for outputs in held if not witness.same(outputs, flatten(last, True))), last)
-            held.clear()
-            return different
-
-        self._call_by(looped, message)
+        """Many consecutive calls; with the operation ``held`` their results stay alive."""
+        self._call_by(repeated.burst(self.function, is_held=message["op"] == "held"), message)
 
     held = burst
 
     def again(self, message: dict[str, Any], _: list[int]) -> None:
-        """Calls directly after others on nearly the same contents, whose results were dropped: the memory of a new
-        result then still holds their answers. Returns the first answer that differs from the last one."""
-        import torch
-
-        function = self.function
-
-        def looped(*args: Any) -> Any:
-            answers: list[Any] = []
-            for _ in range(_AGAIN):
-                # an allocator reuses the memory of one of several dropped results; that of the arguments is elsewhere
-                # until then
-                variants = [witness.nearly(args) for _ in range(_DROPPED)]
-                # contents that the task's own inputs never have may raise an exception
-                with contextlib.suppress(Exception):
-                    results = [function(*variant) for variant in variants]
-                    results.clear()
-                # as before each call
-                torch.set_flush_denormal(False)
-                answers.append(function(*witness.copies(args, message["written"])))
-                torch.set_flush_denormal(False)
-            last = function(*args)
-            expected = flatten(last, True)
-            return next((answer for answer in answers if not witness.same(flatten(answer, True), expected)), last)
-
-        self._call_by(looped, message)
+        """Calls directly after others on nearly the same contents."""
+        self._call_by(repeated.after_others(self.function, message["written"]), message)
 
     def many(self, message: dict[str, Any], _: list[int]) -> None:
-        """One call for each of the stacked contents, with the results returned as stacks; a result of another form than
-        the first one's is returned unstacked."""
-        import torch
-
-        function, stacked = self.function, message["stacked"]
-
-        def each(*args: Any) -> Any:
-            rows: list[list[Any]] = []
-            for i in range(len(args[stacked[0]])):
-                call_args = [a[i].clone() if position in stacked else a for position, a in enumerate(args)]
-                rows.append([tensor.detach() for tensor in flatten(function(*call_args), True)])
-                # as before each call
-                torch.set_flush_denormal(False)
-                if [(t.shape, t.dtype) for t in rows[-1]] != [(t.shape, t.dtype) for t in rows[0]]:
-                    return rows[-1]
-            return [torch.stack(outputs) for outputs in zip(*rows, strict=True)]
-
-        self._call_by(each, message)
+        """One call for each of the stacked contents."""
+        self._call_by(repeated.unstacked(self.function, message["stacked"]), message)
 
     def elsewhere(self, message: dict[str, Any], _: list[int]) -> None:
         """A call in another thread, or under another state of torch that a caller may have set."""
-        self._call_by(witness.elsewhere(message["op"], self.function, message["written"]), message)
+        self._call_by(caller_states.elsewhere(message["op"], self.function, message["written"]), message)
 
     threaded = together = trained = inferred = widened = conjugated = flushed = larger = elsewhere
 
     def later(self, message: dict[str, Any], _: list[int]) -> None:
         """A call one hour later by the C library's clocks, if the preloaded allocator can shift them."""
-        from kernellab.verifier.worker.guards import heap
-
-        function, preloaded = self.function, heap()
-
-        def delayed(*args: Any) -> Any:
-            preloaded.kernellab_heap_forward(_HOUR)
-            try:
-                return function(*args)
-            finally:
-                preloaded.kernellab_heap_forward(0)
-
-        self._call_by(delayed if preloaded is not None else function, message)
+        self._call_by(repeated.an_hour_later(self.function), message)
 
     def dry(self, message: dict[str, Any], _: list[int]) -> None:
         """A call in Triton's interpreter that runs no program: does each grid fit a GPU's limits?"""
@@ -338,7 +250,7 @@ class Worker:
             args = self._arguments(message)[0]
             # a team size that each call sets to the same value would seem unchanged
             set_teams(self.threads + 1)
-            wire.post(self.channel, {"ok": True, **witness.told(self.function, args, self.state)})
+            wire.post(self.channel, {"ok": True, **witness.effects_of(self.function, args, self.state)})
             set_teams(self.threads)
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
@@ -494,37 +406,6 @@ def _synchronizer(device: str) -> Callable[[], None]:
     import torch
 
     return torch.cuda.synchronize
-
-
-@contextlib.contextmanager
-def _poisoned(on: bool, device: str = "cpu", below: str = "", slow: bool = False) -> Iterator[Workspaces | None]:
-    """Fill fresh tensors with NaN between guards, so that unwritten and out-of-bounds elements show. C++ allocations
-    are not zero by chance, and objects ``below`` the scratch folder get guards."""
-    if not on:
-        yield None
-        return
-    from kernellab.verifier.worker.guards import guarded, perturbed
-
-    with _filled(device), guarded(device, below, slow) as workspaces, perturbed():
-        yield workspaces
-
-
-@contextlib.contextmanager
-def _filled(device: str) -> Iterator[None]:
-    """Fill torch's own allocations on a device with NaN. On a host :func:`perturbed` does so for all of malloc: torch's
-    way is a mode, by which a kernel could distinguish a checked call from a timed one."""
-    if device == "cpu":
-        yield
-        return
-    import torch
-
-    # the public function imports all of inductor (0.8 s)
-    torch._C._set_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch._C._set_deterministic_algorithms(False)
 
 
 def _missing(*_: Any) -> Any:

@@ -240,6 +240,35 @@ def _shape(size: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(size[0]) if is_sequence else size
 
 
+@contextlib.contextmanager
+def poisoned(on: bool, device: str = "cpu", below: str = "", slow: bool = False) -> Iterator[Workspaces | None]:
+    """Fill fresh tensors with NaN between guards, so that unwritten and out-of-bounds elements show. C++ allocations
+    are not zero by chance, and objects ``below`` the scratch folder get guards."""
+    if not on:
+        yield None
+        return
+    with _filled(device), guarded(device, below, slow) as workspaces, perturbed():
+        yield workspaces
+
+
+@contextlib.contextmanager
+def _filled(device: str) -> Iterator[None]:
+    """Fill torch's own allocations on a device with NaN. On a host :func:`perturbed` does so for all of malloc: torch's
+    way is a mode, by which a kernel could distinguish a checked call from a timed one."""
+    if device == "cpu":
+        yield
+        return
+    import torch
+
+    # the public function imports all of inductor (0.8 s)
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch._C._set_deterministic_algorithms(False)
+
+
 def protect(memory: Any, place: int, size: int, rights: int) -> None:
     """Set the access rights of ``size`` bytes, whole pages, of mapped memory."""
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -11,7 +11,6 @@ import decimal
 import gc
 import locale
 import logging
-import math
 import os
 import random
 import resource
@@ -19,14 +18,12 @@ import signal
 import sys
 import sysconfig
 import threading
-import time
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 from kernellab.sandbox.sandbox import packages
 from kernellab.target.threads import is_openmp
@@ -54,11 +51,7 @@ def state(environment: bool = True) -> dict[str, str]:
         "how NumPy prints, and what of arithmetic it tells": repr((np.get_printoptions(), np.geterr())),
         "how torch prints": repr(torch._tensor_str.PRINT_OPTS),
         "the locale": str(locale.setlocale(locale.LC_ALL)),
-        **(
-            {"the environment": repr(sorted((n, v) for n, v in os.environ.items() if n not in _OF_TORCH))}
-            if environment
-            else {}
-        ),
+        **({"the environment": _environment()} if environment else {}),
         "the limits of the process": repr([resource.getrlimit(which) for which in _LIMITS]),
         "a timer": repr([signal.getitimer(which)[0] > 0 for which in range(3)]),
         "the stack of new threads": str(threading.stack_size()),
@@ -80,13 +73,23 @@ def state(environment: bool = True) -> dict[str, str]:
             "the blocked signals": lines.get("SigBlk", ""), "the ignored signals": lines.get("SigIgn", ""),
             "the mask of new files' rights": lines.get("Umask", ""), "the working folder": os.getcwd(),
         }  # fmt: skip
+    return values | _streams()
+
+
+def _environment() -> str:
+    return repr(sorted((name, value) for name, value in os.environ.items() if name not in _OF_TORCH))
+
+
+def _streams() -> dict[str, str]:
+    """The files behind the process's standard streams."""
+    streams = {}
     for fd, name in enumerate(("standard input", "standard output", "standard error")):
         try:
             stat = os.fstat(fd)
-            values[name] = f"{stat.st_dev} {stat.st_ino}"
+            streams[name] = f"{stat.st_dev} {stat.st_ino}"
         except OSError:
-            values[name] = "closed"
-    return values
+            streams[name] = "closed"
+    return streams
 
 
 def _finders() -> list[str]:
@@ -121,13 +124,13 @@ _RELIED_ON = ("builtins", "math", "os", "time", "numpy", "torch", "torch.nn.func
 @cache
 def _function_names() -> dict[str, tuple[Any, tuple[str, ...]]]:
     """Each of ``_RELIED_ON`` with the names of the functions that it has at first: libraries add others later."""
-    found = {}
+    names: dict[str, tuple[Any, tuple[str, ...]]] = {}
     for name in _RELIED_ON:
         parent, _, last = name.rpartition(".")
         holder = getattr(sys.modules[parent], last) if parent in sys.modules else sys.modules.get(name)
         members = vars(holder) if holder is not None else {}
-        found[name] = (holder, tuple(n for n, value in members.items() if isinstance(value, _FUNCTIONS)))
-    return found
+        names[name] = (holder, tuple(n for n, value in members.items() if isinstance(value, _FUNCTIONS)))
+    return names
 
 
 def _functions() -> dict[str, int]:
@@ -156,20 +159,27 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescrip
 _OF_LIBRARIES = ("TORCH", "TRITON", "TVM", "CUDA", "KMP_", "XDG_", "PATH", "LD_", "CC", "CXX", "MAX_JOBS")
 
 
-def at_import() -> tuple[dict[str, str], dict[str, str]]:
+class ImportState(NamedTuple):
     """The state that importing a kernel should not change, by the words that describe it, and the environment."""
-    return state(environment=False) | {"random numbers": repr(_random())}, dict(os.environ)
+
+    values: dict[str, str]
+    variables: dict[str, str]
 
 
-def changed_by_import(before: tuple[dict[str, str], dict[str, str]]) -> list[str]:
-    """The words of :func:`at_import` whose values differ now, and the environment's variables that do, but for what
-    libraries set for themselves."""
-    (words, variables), (words_now, variables_now) = before, at_import()
+def at_import() -> ImportState:
+    """The state now."""
+    return ImportState(state(environment=False) | {"random numbers": repr(_random())}, dict(os.environ))
+
+
+def changed_by_import(before: ImportState) -> list[str]:
+    """The words whose values differ now, and the environment's variables that do, but for what libraries set for
+    themselves."""
+    now = at_import()
     others = (
-        name for name in changed(variables, variables_now)
+        name for name in changed(before.variables, now.variables)
         if not name.startswith(_OF_LIBRARIES) and name.partition("_")[0].lower() not in sys.modules
     )  # fmt: skip
-    return [*changed(words, words_now), *(f"the environment's {name}" for name in others)]
+    return [*changed(before.values, now.values), *(f"the environment's {name}" for name in others)]
 
 
 @dataclass(frozen=True)
@@ -197,171 +207,6 @@ def teams() -> dict[str, int]:
     return sizes
 
 
-def copies(args: Sequence[Any], which: Sequence[int]) -> list[Any]:
-    """The arguments, with copies of those at the positions ``which``, so that each call writes into its own."""
-    return [a.clone() if i in which else a for i, a in enumerate(args)]
-
-
-def nearly(args: Sequence[Any]) -> list[Any]:
-    """Copies of the arguments; in those of floats, one of each row's first elements gets the value of another."""
-    import torch
-
-    variants: list[Any] = []
-    for value in args:
-        is_float = isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() > 1
-        if is_float and value.dim() and value.numel() and value.shape[-1] > _SAME:
-            rows = value.reshape(-1, value.shape[-1])
-            at, there = (torch.randint(_SAME, rows.shape[1], (len(rows), 1), device=rows.device) for _ in range(2))
-            value = torch.empty_like(value).copy_(rows.scatter(1, at, rows.gather(1, there)).reshape(value.shape))
-        elif isinstance(value, torch.Tensor):
-            value = value.clone()
-        variants.append(value)
-    return variants
-
-
-#: leading elements of a row by which a kernel may recognize it
-_SAME = 8
-
-
-def elsewhere(how: str, function: Callable[..., Any], written: Sequence[int] = ()) -> Callable[..., Any]:
-    """:func:`_elsewhere`, where each call gets copies of the ``written`` arguments; the last call's are copied back."""
-    if not written:
-        return _elsewhere(how, function)
-    from kernellab.verifier.worker.results import flatten
-
-    def renewed(*args: Any) -> list[Any]:
-        call_args = copies(args, written)
-        return [*flatten(function(*call_args), True), *(call_args[i] for i in written)]
-
-    def call(*args: Any) -> list[Any]:
-        results = list(_elsewhere(how, renewed)(*args))
-        for i, value in zip(written, results[-len(written) :], strict=True):
-            args[i].copy_(value)
-        return results[: -len(written)]
-
-    return call
-
-
-def _elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` called in another state of the caller: from another thread (``threaded``), from two threads at once
-    (``together``), with parameters (``trained``), with tensors of torch's inference mode (``inferred``), with complex
-    ones that are lazily conjugated and real ones that are lazily negated (``conjugated``), with float64 as torch's
-    default dtype (``widened``), with torch flushing denormals (``flushed``), or in a larger program (``larger``).
-    Results carry no graph and no such mode."""
-    import torch
-
-    def parameter(value: Any) -> Any:
-        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-        return torch.nn.Parameter(value) if is_float else value
-
-    def conjugate(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            # as in the imaginary part of a conjugate
-            return torch._neg_view(-value)
-        is_complex = isinstance(value, torch.Tensor) and value.is_complex()
-        return value.conj().resolve_conj().conj() if is_complex else value
-
-    def call(*args: Any) -> Any:
-        with contextlib.ExitStack() as stack:
-            if how in ("threaded", "together"):
-                threads = 2 if how == "together" else 1
-                return _in_threads(stack.enter_context(ThreadPoolExecutor(threads)), threads, function, args)
-            if how == "trained":
-                stack.enter_context(torch.no_grad())
-                args = tuple(map(parameter, args))
-            elif how == "inferred":
-                with torch.inference_mode():
-                    args = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
-            elif how == "conjugated":
-                args = tuple(map(conjugate, args))
-            elif how == "flushed":
-                stack.callback(torch.set_flush_denormal, False)
-                torch.set_flush_denormal(True)
-            elif how == "larger":
-                _grown(stack)
-                references = [dict(enumerate(args)) for _ in range(_OPEN)]
-                stack.callback(references.clear)
-                return [tensor.detach() for tensor in flatten(_deeply(lambda: function(*args)), True)]
-            else:
-                stack.callback(torch.set_default_dtype, torch.get_default_dtype())
-                torch.set_default_dtype(torch.float64)
-            return [tensor.detach() for tensor in flatten(function(*args), True)]
-
-    return call
-
-
-#: a larger program: nested C calls (2 kB of stack each), open files, waiting threads
-_LEVELS, _OPEN, _WAITING = 300, 200, 6
-_CALLBACK = ctypes.CFUNCTYPE(None)
-
-
-def _grown(stack: contextlib.ExitStack) -> None:
-    """Make this process hold open files and waiting threads until ``stack`` is left."""
-    over = threading.Event()
-    for _ in range(_OPEN):
-        stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-    threads = [threading.Thread(target=over.wait, daemon=True) for _ in range(_WAITING)]
-    for thread in threads:
-        thread.start()
-        stack.callback(thread.join)
-    stack.callback(over.set)
-
-
-def _deeply(function: Callable[[], Any]) -> Any:
-    """What ``function`` returns or raises when called far down the stack."""
-    results: list[Any] = []
-    raised: list[BaseException] = []
-
-    def call(left: int) -> None:
-        try:
-            if left:
-                _CALLBACK(lambda: call(left - 1))()
-            else:
-                results.append(function())
-        except BaseException as error:  # C would print it and continue
-            raised.append(error)
-
-    call(_LEVELS)
-    if raised:
-        raise raised[0]
-    return results[0]
-
-
-#: seconds for which threads call, and the largest number of calls of each
-_TOGETHER, _TOGETHER_CALLS = 0.02, 200
-
-
-def _in_threads(pool: ThreadPoolExecutor, threads: int, function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
-    """The first of many results of concurrent threads that differs from this thread's result; otherwise the latter.
-    Each is freed before the next call, whose result then gets the same memory of the thread."""
-    import torch
-
-    factor = float(len("1"))
-    torch.set_flush_denormal(False)
-    expected = flatten(function(*args), True)
-    torch.set_flush_denormal(False)  # a thread inherits the modes of its parent thread
-    end = time.perf_counter() + _TOGETHER
-
-    def calls() -> list[Any]:
-        for _ in range(_TOGETHER_CALLS):
-            result = flatten(function(*args), True)
-            # processor modes that a call changed must not affect the next one; checked without a tensor, which would
-            # take the result's place
-            if math.ulp(0.0) * factor == 0.0:
-                torch.set_flush_denormal(False)
-            if not same(expected, result):
-                return result
-            del result
-            if time.perf_counter() > end:
-                break
-        return expected
-
-    for answer in [pool.submit(calls) for _ in range(threads)]:
-        if (result := answer.result()) is not expected:
-            return result
-    return expected
-
-
 def runtimes() -> list[str]:
     """The files of the loaded OpenMP runtimes; torch and a compiler may bring one each."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
@@ -369,10 +214,27 @@ def runtimes() -> list[str]:
     return sorted(p for p in loaded if is_openmp(p))
 
 
-def told(function: Callable[..., Any], args: Sequence[Any], before: Before) -> dict[str, Any]:
-    """Make one call. Returns the process state that differs from ``before``, and what the import changed in it; changed
-    argument tensors (by number); the form of the result; and whether the caller's threads and random numbers
-    changed."""
+class Effects(TypedDict, total=False):
+    """Effects of one call on its caller; only the first two where the state of the process changed."""
+
+    #: what differs from the state when the candidate was built, and what its import changed, in words
+    changed: list[str]
+    imported: list[str]
+    #: numbers of the arguments whose tensor is another one now
+    touched: list[int]
+    #: did the caller's team sizes, or its random numbers, change?
+    threads: bool
+    random: bool
+    #: bytes of the result's memory, and what it is: "a tensor", "a number", "several"
+    bytes: int
+    form: str
+    #: is one of several results None, or a single one a leaf that requires gradients?
+    none: bool
+    grad: bool
+
+
+def effects_of(function: Callable[..., Any], args: Sequence[Any], before: Before) -> Effects:
+    """Make one call, and compare the caller's state with ``before``."""
     import numpy as np
     import torch
 
@@ -402,19 +264,6 @@ def told(function: Callable[..., Any], args: Sequence[Any], before: Before) -> d
         "none": isinstance(result, (tuple, list)) and None in [r for r in result if not isinstance(r, torch.Tensor)],
         "grad": isinstance(result, torch.Tensor) and result.requires_grad and result.is_leaf,
     }
-
-
-def same(ones: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Are the tensors equal to the bit?"""
-    import torch
-
-    return all(torch.equal(_bytes(a), _bytes(b)) for a, b in zip(ones, others, strict=True))
-
-
-def _bytes(tensor: Any) -> Any:
-    import torch
-
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 def _random() -> list[Any]:
