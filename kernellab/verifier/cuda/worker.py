@@ -15,7 +15,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernellab.verifier.cases.device import set_precision
@@ -36,8 +36,8 @@ _AT_ONCE = 8
 class DeviceWorker(Worker):
     """A worker whose first build starts CUDA; otherwise started like any other."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.device_pool: cuda_pool.Pool | None = None
         self.mapped: dict[int, cuda_driver.Mapping] = {}
         self.tiny: Any = None
@@ -118,7 +118,7 @@ class DeviceWorker(Worker):
     def copy(self, message: dict[str, Any], _: list[int]) -> None:
         """Copy the outputs of the last ``calls``, contiguous and in order, into the judge's memory ``slot``."""
         target, place = self.mapped[message["slot"]], 0
-        for tensor in (t for outputs in self.kept[-int(message["calls"]) :] for t in outputs):
+        for tensor in (t for outputs in self.last_outputs[-int(message["calls"]) :] for t in outputs):
             size = tensor.numel() * tensor.element_size()
             if size and place + size <= target.size:
                 into = cuda_driver.bytes_at(target.address + place, size).view(tensor.dtype)
@@ -133,14 +133,15 @@ class DeviceWorker(Worker):
         return int(torch.cuda.current_device())
 
     def _arguments(self, message: dict[str, Any]) -> list[Sequence[Any]]:
-        return [self.load(self._set(message["args"], self.mapped[slot].address)) for slot in message["slots"]]
+        return [self.load(self._tensors(message["args"], self.mapped[slot].address)) for slot in message["slots"]]
 
-    def _sets(self, message: dict[str, Any]) -> list[Sequence[Any]]:
-        """The arguments of ``calls`` calls, ``stride`` bytes apart in one slot."""
+    def _calls_arguments(self, message: dict[str, Any]) -> list[Sequence[Any]]:
+        """The arguments of ``calls`` calls, whose places are ``stride`` bytes apart in one slot."""
         base, stride = self.mapped[message["slots"][0]].address, message["stride"]
-        return [self.load(self._set(message["args"], base + i * stride)) for i in range(message["calls"])]
+        return [self.load(self._tensors(message["args"], base + i * stride)) for i in range(message["calls"])]
 
-    def _set(self, places: Sequence[dict[str, Any]], base: int) -> list[Any]:
+    def _tensors(self, places: Sequence[dict[str, Any]], base: int) -> list[Any]:
+        """The arguments at ``places`` of the memory at the address ``base``."""
         import torch
 
         args: list[Any] = []
@@ -167,7 +168,7 @@ class DeviceWorker(Worker):
             args = self._arguments(message)
             poison = message.get("poison", False)
             if not poison:
-                self.kept = []
+                self.last_outputs = []
             with poisoned(poison, "cuda"):
                 self._run(args, self.shared_poison if poison else None)
         except BaseException as error:
@@ -190,7 +191,7 @@ class DeviceWorker(Worker):
             control.write_done(len(outputs), 0.0)
             control.answered(go)
             os.eventfd_write(done, DONE)
-            self.kept = [*self.kept[-1:], outputs] if number + 1 == len(args) else []
+            self.last_outputs = [*self.last_outputs[-1:], outputs] if number + 1 == len(args) else []
             del result, outputs
 
     def timed(self, message: dict[str, Any], _: list[int]) -> None:
@@ -198,8 +199,8 @@ class DeviceWorker(Worker):
         earlier contents comes first; ``led``: the judge has the device for a while after the go. With ``echo``, the
         same path with one tiny kernel on it, which measures a handshake."""
         try:
-            sets = self._sets(message)
-            function, outputs = self.function, iter(self.kept)
+            sets = self._calls_arguments(message)
+            function, outputs = self.function, iter(self.last_outputs)
             if message["echo"]:
                 launch = iter([self.tiny])
 
@@ -209,9 +210,9 @@ class DeviceWorker(Worker):
                     return tuple(next(outputs, ()))
 
             else:
-                self.kept = []
+                self.last_outputs = []
             warm = message["warm"] and not message["echo"]
-            self.kept = self._at_go(sets, function, warm, message["led"])
+            self.last_outputs = self._at_go(sets, function, warm, message["led"])
         except BaseException as error:
             self._failed(error, message)
 
@@ -238,13 +239,13 @@ class DeviceWorker(Worker):
         synchronize()
         seconds = begin.elapsed_time(end) * 1e-3
         outputs = [[self._on_device(t) for t in flatten(result, strict)] for result in results]
-        self._tell(outputs)
+        self._report_places(outputs)
         control.write_done(sum(map(len, outputs)), seconds)
         control.answered(go)
         os.eventfd_write(done, DONE)
         return outputs
 
-    def _tell(self, outputs: Sequence[Sequence[Any]]) -> None:
+    def _report_places(self, outputs: Sequence[Sequence[Any]]) -> None:
         """Report the places of all outputs; quickly, since the clock runs: all calls' are mostly like the first's."""
         control, number = self.control, 0
         first_forms = [(t.shape, t.stride(), t.dtype, t.storage_offset()) for t in outputs[0]]
@@ -274,14 +275,14 @@ class DeviceWorker(Worker):
 
     def trace(self, message: dict[str, Any], _: list[int]) -> None:
         """Trace device activity of calls on one set of arguments (:func:`cuda_trace.activity`)."""
-        try:
+
+        def report() -> Mapping[str, Any]:
             args = self._arguments(message)[0]
             start = time.perf_counter()
-            flush = int(message.get("flush", 0))
-            activity = cuda_trace.activity(lambda: self.function(*args), flush, self.synchronize)
-            wire.post(self.channel, {"ok": True, **activity, "seconds": time.perf_counter() - start})
-        except BaseException as error:
-            wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
+            activity = cuda_trace.activity(lambda: self.function(*args), int(message.get("flush", 0)), self.synchronize)
+            return {**activity, "seconds": time.perf_counter() - start}
+
+        self._answer(message, report)
 
 
 def _count_devices() -> None:

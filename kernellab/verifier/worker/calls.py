@@ -12,8 +12,9 @@ import json
 import mmap
 import os
 import random
+import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,10 @@ from kernellab.verifier.worker import caller_states, repeated, witness
 from kernellab.verifier.worker.guards import Workspaces, poisoned, protect
 from kernellab.verifier.worker.results import BadOutput, explain, flatten, place
 
-Socket = Any
+#: seconds for which a worker waits for its go without sleep
 _SPIN_SECONDS = 0.05
-_SHIFT = 1 << 20
+#: bytes by which the place of a result may shift from call to call
+_SHIFT_BYTES = 1 << 20
 
 
 class Worker:
@@ -35,11 +37,11 @@ class Worker:
     one that a call needs is replaced."""
 
     __slots__ = (
-        "_ghost", "arenas", "channel", "control", "device", "done", "function", "kept", "load", "made",
-        "on_device", "parameters", "random", "role", "state", "threads",
+        "_ghost", "arenas", "before", "channel", "control", "device", "done", "function", "last_outputs", "load",
+        "parameters", "random", "role", "threads", "workspaces",
     )  # fmt: skip
 
-    def __init__(self, channel: Socket, control: Control, done: int, request: dict[str, Any]) -> None:
+    def __init__(self, channel: socket.socket, control: Control, done: int, request: dict[str, Any]) -> None:
         self.channel = channel
         self.control = control
         self.done = done
@@ -48,18 +50,17 @@ class Worker:
         self.threads: int = request["threads"]
         self.function: Callable[..., Any] = _missing
         self.arenas: dict[int, mmap.mmap] = {}
-        self.on_device: dict[int, Any] = {}
         #: outputs of the last two calls, which expose a kernel that reuses buffers
-        self.kept: list[list[Any]] = []
+        self.last_outputs: list[list[Any]] = []
         self.load: Callable[[Sequence[Any]], Sequence[Any]] = lambda args: args
         self._ghost: Any = None
         #: memory that a checked call allocates
-        self.made: Workspaces | None = None
+        self.workspaces: Workspaces | None = None
         self.random = random.Random()
         #: the tensors that ``load`` puts a model's last arguments into
         self.parameters: list[Any] = []
         #: the process's state when the candidate was built
-        self.state = witness.Before()
+        self.before = witness.Before()
 
     def obey(self) -> None:
         """Handle requests until the judge closes the channel."""
@@ -88,22 +89,22 @@ class Worker:
 
                     coverage.watch(message["root"])
                 before = witness.at_import()
-                accepted = self._take(worker_build.candidate(message, self.device))
-                self.state = replace(self.state, imported=witness.changed_by_import(before))
+                accepted = self._use(worker_build.candidate(message, self.device))
+                self.before = replace(self.before, imported=witness.changed_by_import(before))
             elif self.role == "replayer":
                 from kernellab.verifier.seal import inside
 
                 self.function = inside.load(Path(message["bundle"]), self.device)
             else:
-                self._take(worker_build.baseline(message, self.role, self.device))
+                self._use(worker_build.baseline(message, self.role, self.device))
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
             return
         wire.post(self.channel, {"ok": True, "taken": accepted})
 
-    def _take(self, built: worker_build.Built) -> int | None:
+    def _use(self, built: worker_build.Built) -> int | None:
         self.function, self.load, self.parameters = built.function, built.load, built.parameters
-        self.state = witness.Before(witness.state())
+        self.before = witness.Before(witness.state())
         return built.taken
 
     # -- calls
@@ -120,10 +121,10 @@ class Worker:
             args = self._arguments(message)
             if not message.get("poison", False):
                 # a loop in a user's program frees a result before the next call, and so reuses its pages
-                self.kept = self.kept if message["op"] in ("echo", "held") else []
+                self.last_outputs = self.last_outputs if message["op"] in ("echo", "held") else []
             below = str(Path(message["root"]).parent)
             poison, slow = message.get("poison", False), message["op"] == "slowly"
-            with poisoned(poison, below=below, slow=slow) as self.made, self._fenced(message):
+            with poisoned(poison, below=below, slow=slow) as self.workspaces, self._fenced(message):
                 type(self)._timed(self, args)
         except BaseException as error:
             status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
@@ -180,9 +181,9 @@ class Worker:
             synchronize()
             seconds = time.perf_counter() - start
             outputs = flatten(result, self.role == "candidate")
-            if self.made is not None:
+            if self.workspaces is not None:
                 # the judge inspects the memory around outputs
-                self.made.check([tensor.untyped_storage().data_ptr() for tensor in outputs])
+                self.workspaces.check([tensor.untyped_storage().data_ptr() for tensor in outputs])
             for i, tensor in enumerate(outputs):
                 control.write_output(i, *place(tensor))
             control.write_done(len(outputs), seconds)
@@ -190,12 +191,12 @@ class Worker:
             os.eventfd_write(done, DONE)
             # other tensors in the same memory: a candidate that holds a view of a result then holds as much memory
             views = [tensor.detach() for tensor in outputs]
-            self.kept = [*self.kept[-1:], views] if number + 1 == len(args) else []
+            self.last_outputs = [*self.last_outputs[-1:], views] if number + 1 == len(args) else []
             del result, outputs, shift
 
     def echo(self, message: dict[str, Any], _: list[int]) -> None:
         """The same path with no computation: what the judge's clock measures for a call that takes no time."""
-        outputs = self.kept[-1] if self.kept else []
+        outputs = self.last_outputs[-1] if self.last_outputs else []
         self._call_by(lambda *_: tuple(outputs), message)
 
     def _call_by(self, function: Callable[..., Any], message: dict[str, Any]) -> None:
@@ -244,46 +245,39 @@ class Worker:
         finally:
             BOUNDS.dry = False
 
-    def witness(self, message: dict[str, Any], _: list[int]) -> None:
-        """One call, and its effects on the caller's state."""
+    def _answer(self, message: dict[str, Any], report: Callable[[], Mapping[str, Any]]) -> None:
+        """Post what ``report`` returns, or the exception that it raises."""
         try:
-            args = self._arguments(message)[0]
-            # a team size that each call sets to the same value would seem unchanged
-            set_teams(self.threads + 1)
-            wire.post(self.channel, {"ok": True, **witness.effects_of(self.function, args, self.state)})
-            set_teams(self.threads)
+            wire.post(self.channel, {"ok": True, **report()})
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
 
-    def copy(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Copy the last outputs, contiguous and in order, into the judge's memory (device tensors)."""
-        import torch
+    def witness(self, message: dict[str, Any], _: list[int]) -> None:
+        """One call, and its effects on the caller's state."""
 
-        with mmap.mmap(fds[0], message["bytes"]) as target:
-            place = 0
-            for tensor in self.kept[-1]:
-                size = tensor.numel() * tensor.element_size()
-                if size and place + size <= message["bytes"]:
-                    into = torch.frombuffer(target, dtype=tensor.dtype, count=tensor.numel(), offset=place)
-                    into.copy_(tensor.reshape(-1))
-                    del into
-                place += -(-size // 64) * 64
-        os.close(fds[0])
-        wire.post(self.channel, {"ok": True})
+        def report() -> Mapping[str, Any]:
+            args = self._arguments(message)[0]
+            # a team size that each call sets to the same value would seem unchanged
+            set_teams(self.threads + 1)
+            effects = witness.effects_of(self.function, args, self.before)
+            set_teams(self.threads)
+            return effects
+
+        self._answer(message, report)
 
     def covered(self, message: dict[str, Any], _: list[int]) -> None:
         """Calls whose results are not needed, and then which of the candidate's code ran, in a process that counts."""
         from kernellab.verifier.coverage import inside
 
-        try:
+        def report() -> Mapping[str, Any]:
             for one in message["calls"]:
                 # on another answer than the checked call's, the counts say what ran until then
                 with contextlib.suppress(Exception):
                     inside.call(self.function, self._arguments({**message, **one})[0], one, message["written"])
             inside.write(message["root"], message["compared"])
-            wire.post(self.channel, {"ok": True})
-        except BaseException as error:
-            wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
+            return {}
+
+        self._answer(message, report)
 
     def team(self, message: dict[str, Any], _: list[int]) -> None:
         """Set the number of threads of torch and of every loaded OpenMP runtime."""
@@ -298,39 +292,37 @@ class Worker:
         """One call under a dispatch mode: seconds in the framework's compute operators, by name."""
         from kernellab.verifier.worker.dispatch import library_report
 
-        try:
-            args = self._arguments(message)[0]
-            wire.post(self.channel, {"ok": True, **library_report(self.function, args, _synchronizer(self.device))})
-        except BaseException as error:
-            wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
+        def report() -> Mapping[str, Any]:
+            return library_report(self.function, self._arguments(message)[0], _synchronizer(self.device))
+
+        self._answer(message, report)
 
     def seal(self, message: dict[str, Any], _: list[int]) -> None:
         """Record a call on two sets of arguments, for a replay without the candidate."""
         from kernellab.verifier.seal import inside
 
-        scratch = Path(message["root"]).parent
-        try:
+        def report() -> Mapping[str, Any]:
+            scratch = Path(message["root"]).parent
             sets = self._arguments(message)
-            answer = inside.seal(self.function, sets, self.parameters, message["dsl"], self.device, scratch)
-        except BaseException as error:
-            answer = {"ok": False, **explain(error, message["root"])}
-        wire.post(self.channel, answer)
+            return inside.seal(self.function, sets, self.parameters, message["dsl"], self.device, scratch)
+
+        self._answer(message, report)
 
     def ghost(self, message: dict[str, Any], _: list[int]) -> None:
         """Watch the candidate's launches from now on, leaving out those named in ``off``; None ends it. Returns the
         names of earlier launches."""
         from kernellab.verifier.worker.ghost import Ghost
 
-        try:
-            watch = self._ghost = self._ghost or Ghost(message["root"])
-            names = list(watch.seen)
+        def report() -> Mapping[str, Any]:
+            self._ghost = self._ghost or Ghost(message["root"])
+            names = list(self._ghost.seen)
             if message["off"] is None:
-                watch.disarm()
+                self._ghost.disarm()
             else:
-                watch.arm(message["off"])
-            wire.post(self.channel, {"ok": True, "seen": [name[:80] for name in names]})
-        except BaseException as error:
-            wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
+                self._ghost.arm(message["off"])
+            return {"seen": [name[:80] for name in names]}
+
+        self._answer(message, report)
 
     def _arguments(self, message: dict[str, Any]) -> list[Sequence[Any]]:
         import torch
@@ -351,26 +343,12 @@ class Worker:
                     flat = torch.empty(0, dtype=dtype)
                 if message.get("private"):
                     flat = flat.clone()
-                tensor = flat.as_strided(shape, strides)
-                if self.device != "cpu":
-                    tensor = self._to_device(slot, len(args), flat).as_strided(shape, strides)
-                args.append(tensor)
+                args.append(flat.as_strided(shape, strides))
             sets.append(self.load(args))
         if message.get("private"):
             # each arena is unmapped with the last view of it
             self.arenas.clear()
         return sets
-
-    def _to_device(self, slot: int, index: int, flat: Any) -> Any:
-        """A device copy, at the same address as long as size and dtype are the same."""
-        import torch
-
-        copy = self.on_device.get((slot << 16) + index)
-        if copy is None or copy.numel() != flat.numel() or copy.dtype != flat.dtype:
-            copy = torch.empty(flat.shape, dtype=flat.dtype, device=self.device)
-            self.on_device[(slot << 16) + index] = copy
-        copy.copy_(flat)
-        return copy
 
 
 def _shift(draw: random.Random) -> Any:
@@ -378,7 +356,7 @@ def _shift(draw: random.Random) -> Any:
     import torch
 
     # a storage, since tensors may be poisoned; nothing reads it
-    return torch.UntypedStorage(draw.randrange(1, _SHIFT))  # type: ignore[no-untyped-call]
+    return torch.UntypedStorage(draw.randrange(1, _SHIFT_BYTES))  # type: ignore[no-untyped-call]
 
 
 def _wait(words: memoryview, last: int) -> int:
