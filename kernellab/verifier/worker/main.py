@@ -26,7 +26,7 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
 
     channel = socket.socket(fileno=fds["packets"])
     try:
-        worker = _begun(channel, request, fds, namespaces)
+        worker = _start(channel, request, fds, namespaces)
     except Exception as error:  # no code of a candidate has run: the judge must not take this for a kernel's end
         with contextlib.suppress(OSError):  # a process that stands in for a user's has closed it
             wire.post(channel, {"fault": f"{type(error).__name__}: {error}"[: CAPS.message // 8]})
@@ -34,7 +34,7 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     worker.obey()
 
 
-def _begun(channel: Any, request: dict[str, Any], fds: dict[str, int], namespaces: str) -> Worker:
+def _start(channel: Any, request: dict[str, Any], fds: dict[str, int], namespaces: str) -> Worker:
     """Confine this process and report to the judge. A process that stands in for a user's does not return."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(fds["log"], 1)
@@ -44,7 +44,7 @@ def _begun(channel: Any, request: dict[str, Any], fds: dict[str, int], namespace
         if int(name) not in keep:
             with contextlib.suppress(OSError):  # the listing's own descriptor is already closed
                 os.close(int(name))
-    scratch, environment = _seen(request)
+    scratch, environment = _scratch_and_environment(request)
     os.environ.clear()
     os.environ.update(environment)
     if request["role"] != "ordinary":
@@ -69,7 +69,7 @@ def _begun(channel: Any, request: dict[str, Any], fds: dict[str, int], namespace
     return worker
 
 
-def _seen(request: dict[str, Any]) -> tuple[str, dict[str, str]]:
+def _scratch_and_environment(request: dict[str, Any]) -> tuple[str, dict[str, str]]:
     """The scratch folder as this process sees it, and its environment with the paths adjusted to that place."""
     scratch, seen_at, environment = request["scratch"], request.get("seen_at"), dict(request["environment"])
     if not seen_at:
@@ -80,10 +80,10 @@ def _seen(request: dict[str, Any]) -> tuple[str, dict[str, str]]:
     return scratch, {name: value.replace(seen_at, scratch) for name, value in environment.items()}
 
 
-def _as_a_user(channel: Any, environment: dict[str, str], held: list[str], device: str) -> None:
+def _as_a_user(channel: Any, environment: dict[str, str], parts: list[str], device: str) -> None:
     """On the judge's request, run the prepared job (:mod:`~kernellab.verifier.worker.ordinary`) with nothing of the
     judge but the sandbox: in this process, or by a shell."""
-    wire.post(channel, {"sandbox": held or ["process"], "harness": []})
+    wire.post(channel, {"sandbox": parts or ["process"], "harness": []})
     message, _ = wire.take(channel)
     del channel
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -121,18 +121,18 @@ def _built(message: dict[str, Any], device: str, written: list[int]) -> Callable
     of what it writes into, so that what a kernel keeps for all instances of a class is stale; ``alone`` calls none,
     since that would take the place of what a class keeps for its last call."""
     built = worker_build.candidate({**message, "two": True}, device)
-    other, own = built.other, len(message.get("state", ()))
+    other, weight_count = built.other, len(message.get("state", ()))
 
     def alone(*args: Any) -> Any:
         return built.function(*built.load(args))
 
     def call(*args: Any) -> Any:
         if other is not None:
-            at = len(args) - own
-            given = [a.clone() if i in written else a for i, a in enumerate(args[:at])]
+            split = len(args) - weight_count
+            copies = [a.clone() if i in written else a for i, a in enumerate(args[:split])]
             with contextlib.suppress(Exception):  # torch multiplies no float8
-                weights = [a * 0.5 if a.is_floating_point() else a for a in args[at:]]
-                other.function(*other.load([*given, *weights]))
+                other_weights = [a * 0.5 if a.is_floating_point() else a for a in args[split:]]
+                other.function(*other.load([*copies, *other_weights]))
         return alone(*args)
 
     call.alone = alone  # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
-"""Calls a kernel as a user's program does. ``job.json`` describes the calls; the answers go to files.
+"""Calls a kernel as a user's program does. ``job.json`` (a :class:`Job`) describes the calls; the answers go to files.
 
 Runs in a process of the judge's that has removed its traces; or, if a source requires it, this file is copied next to
-the source and run by a shell.
+the source and run by a shell, so it imports torch alone. Another process, forked before the first has a kernel, makes
+first calls from two threads at once (:class:`_TwoThreads`) after the first has made its calls.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -28,10 +29,62 @@ HELD = ("alone", "view", "written", "shared")
 #: size factor of that storage, largest argument (bytes) that is held in this way, and number of writes to one
 _LARGER, _SMALL, _WRITTEN = 96, 1 << 20, 8
 #: upper bound of the wall-clock time of earlier calls, as a multiple of their seconds
-_WAITED = 4
+_MOST_WALL = 4
 
 
-def _argument(spec: dict[str, Any], folder: str, device: str) -> Any:
+class Argument(TypedDict, total=False):
+    """One argument: its ``value``; or a tensor, whose contents are in ``file``, in memory of the way ``held``."""
+
+    value: Any
+    file: str
+    shape: list[int]
+    strides: list[int]
+    dtype: str
+    held: str
+
+
+class Call(TypedDict):
+    """One call, after others that take up to ``seconds``; its outputs go to the files ``answers``."""
+
+    args: list[Argument]
+    answers: list[str]
+    seconds: float
+    #: number of earlier calls on the same values
+    earlier: int
+    #: for each call at other shapes, the shape of each argument (None: as it is)
+    shapes: list[list[list[int] | None]]
+
+
+class FirstCalls(TypedDict):
+    """First calls from two threads: files for the outputs of answers that differ, and one that says that a call
+    crashed."""
+
+    args: list[Argument]
+    answers: list[list[str]]
+    crashed: str
+
+
+class Job(TypedDict):
+    """What the judge asks for."""
+
+    folder: str
+    entry_file: str
+    entry: str
+    #: the worker's message for a build
+    build: dict[str, Any]
+    device: str
+    threads: int
+    #: positions of the arguments that the reference writes into, and of those that a program may update in place
+    written: list[int]
+    renewed: list[int]
+    calls: list[Call]
+    first: FirstCalls | None
+
+
+Kernel = Callable[..., Any]
+
+
+def _argument(spec: Argument, folder: str, device: str) -> Any:
     if "value" in spec:
         return spec["value"]
     if 0 in spec["shape"]:
@@ -68,7 +121,7 @@ def _tensors(result: Any) -> list[torch.Tensor]:
     return [torch.as_tensor(result).resolve_conj().resolve_neg()]
 
 
-def _at_shapes(kernel: Callable[..., Any], args: list[Any], shapes: list[list[list[int] | None]], end: float) -> None:
+def _at_shapes(kernel: Kernel, args: list[Any], shapes: list[list[list[int] | None]], end: float) -> None:
     """Call a kernel at other shapes of its arguments (None: as they are) until ``end``, a wall-clock time: what it
     keeps for each shape may run out of room. Floats repeat the values of the arguments; integers are 0, which are
     indices at every size."""
@@ -90,7 +143,7 @@ def _resized(value: torch.Tensor, shape: list[int]) -> torch.Tensor:
     return value.reshape(-1)[torch.arange(count, device=value.device) % value.numel()].reshape(shape)
 
 
-def _other_contents(kernel: Callable[..., Any], args: list[Any], renewed: list[int], written: list[int]) -> None:
+def _other_contents(kernel: Kernel, args: list[Any], renewed: list[int], written: list[int]) -> None:
     """Call a kernel while the same tensors hold other numbers, as a program that updates them in place does: what it
     keeps for a tensor is stale in the next call. It writes into copies."""
     if not renewed:
@@ -104,37 +157,49 @@ def _other_contents(kernel: Callable[..., Any], args: list[Any], renewed: list[i
         args[i].copy_(values)
 
 
-def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
+def _call(kernel: Kernel, job: Job, folder: str) -> None:
     """Make each of the calls, after many others on the same values; arguments that are written into are outputs too."""
-    both = kernel
     for number, call in enumerate(job["calls"]):
         # in every other case a Model is the only instance of its class
-        kernel = getattr(both, "alone", both) if number % 2 else both
+        called = getattr(kernel, "alone", kernel) if number % 2 else kernel
         args = [_argument(spec, folder, job["device"]) for spec in call["args"]]
-        fresh = [[a.clone() if i in job["written"] else a for i, a in enumerate(args)] for _ in range(2)]
-        end = time.monotonic() + _WAITED * call["seconds"]
-        _at_shapes(kernel, fresh[0], call["shapes"], end)
+        earlier_args, last_args = (_copies(args, job["written"]) for _ in range(2))
+        _at_shapes(called, earlier_args, call["shapes"], time.monotonic() + _MOST_WALL * call["seconds"])
         if call["earlier"]:
-            # on one thread: if others keep the cores busy, a team waits for a core in each call
-            torch.set_num_threads(1)
-            spent, end = time.thread_time() + call["seconds"], time.monotonic() + _WAITED * call["seconds"]
-            for _ in range(call["earlier"]):
-                for i in job["written"]:
-                    # a kernel that adds to an argument would reach values that no caller has
-                    fresh[0][i].copy_(args[i])
-                kernel(*fresh[0])
-                if time.thread_time() > spent or time.monotonic() > end:
-                    break
-            torch.set_num_threads(job["threads"])
-        if not call["earlier"]:
-            _other_contents(kernel, fresh[1], job["renewed"], job["written"])
-        result = kernel(*fresh[1])
-        outputs = [*(_tensors(result) if result is not None else ()), *(fresh[1][i] for i in job["written"])]
-        _write(outputs, call["answers"], folder)
+            _call_often(called, earlier_args, args, call, job)
+        else:
+            _other_contents(called, last_args, job["renewed"], job["written"])
+        _write(_outputs(called, last_args, job["written"]), call["answers"], folder)
+
+
+def _copies(args: list[Any], written: list[int]) -> list[Any]:
+    """The arguments, with copies of those that are written into."""
+    return [a.clone() if i in written else a for i, a in enumerate(args)]
+
+
+def _outputs(kernel: Kernel, args: list[Any], written: list[int]) -> list[torch.Tensor]:
+    """The tensors that a call returns, and those that it writes into."""
+    result = kernel(*args)
+    return [*(_tensors(result) if result is not None else ()), *(args[i] for i in written)]
+
+
+def _call_often(kernel: Kernel, own_args: list[Any], args: list[Any], call: Call, job: Job) -> None:
+    """Make the earlier calls on ``own_args``, whose contents are those of ``args`` each time."""
+    # on one thread: if others keep the cores busy, a team waits for a core in each call
+    torch.set_num_threads(1)
+    spent, end = time.thread_time() + call["seconds"], time.monotonic() + _MOST_WALL * call["seconds"]
+    for _ in range(call["earlier"]):
+        for i in job["written"]:
+            # a kernel that adds to an argument would reach values that no caller has
+            own_args[i].copy_(args[i])
+        kernel(*own_args)
+        if time.thread_time() > spent or time.monotonic() > end:
+            break
+    torch.set_num_threads(job["threads"])
 
 
 #: processes whose first calls come from two threads at once, and seconds for all of them and for one
-_ROUNDS, _ROUNDS_SECONDS, _ROUND_SECONDS = 32, 0.4, 2.0
+_FORKS, _FORKS_SECONDS, _FORK_SECONDS = 32, 0.4, 2.0
 #: the files that begin and end them, seconds between two looks, and seconds that the other process waits for their end
 _OVER, _ENDED, _LOOK, _ASIDE_SECONDS = "over", "ended", 0.02, 20.0
 #: a signal that programs ignore; it delays a thread by as many microseconds as its number, this often
@@ -143,28 +208,31 @@ _DELAY, _DELAYS = signal.SIGWINCH, 40
 _BETWEEN, _TIMER_SLACK = 1e-4, 29
 
 
-def _first_calls(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
+def _first_calls(kernel: Kernel, job: Job, first: FirstCalls, folder: str) -> None:
     """Processes forked from this one, which has called nothing yet, make first calls from two threads at once; answers
-    that differ from a later call's are written (``job["first"]``)."""
-    first = job["first"]
+    that differ from a later call's are written."""
     torch.set_num_threads(1)  # a team does not survive a fork
     args = [_argument(spec, folder, job["device"]) for spec in first["args"]]
-    names, end = list(first["answers"]), time.monotonic() + _WAITED * _ROUNDS_SECONDS
+    names, end = list(first["answers"]), time.monotonic() + _MOST_WALL * _FORKS_SECONDS
     before = _of_children()
-    for _ in range(_ROUNDS):
-        code = _round(lambda: _at_once(kernel, args, job), names[0], folder)
+    for _ in range(_FORKS):
+        code = _in_fork(lambda: _TwoThreads(kernel, args, job).answers(), names[0], folder)
         if code == _DIFFERENT:
             names.pop(0)
         elif code:
             # a kernel may not live in a fork at all, and one that did not end may only be slow
-            ends = code != _UNENDED
-            if ends and not any(_round(lambda: _in_turn(kernel, args, job), [], folder) for _ in range(_CONTROLS)):
+            if code != _UNENDED and _lives_in_forks(kernel, args, job, folder):
                 _touch(folder, first["crashed"])
             break
         # the processor's time, so that a busy machine makes as many
-        is_over = _of_children() - before > _ROUNDS_SECONDS or time.monotonic() > end
+        is_over = _of_children() - before > _FORKS_SECONDS or time.monotonic() > end
         if not names or is_over:
             break
+
+
+def _lives_in_forks(kernel: Kernel, args: list[Any], job: Job, folder: str) -> bool:
+    """Do calls in turn always succeed in a fork?"""
+    return not any(_in_fork(lambda: _in_turn(kernel, args, job), [], folder) for _ in range(_CONTROLS))
 
 
 def _of_children() -> float:
@@ -173,7 +241,7 @@ def _of_children() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-def _aside(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder: str) -> int:
+def _fork_first_calls(job: Job, first: FirstCalls, make_kernel: Callable[[], Kernel], folder: str) -> int:
     """Start a process that makes first calls once this one has made its own, and return its number.
 
     It is not a child of this one, which is alone as a user's process is: it has no child, a shell is its parent, and
@@ -191,7 +259,8 @@ def _aside(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder
             else:
                 os.close(reading)
                 os.close(writing)
-                _make_first_calls(here, job, kernel, folder)
+                _wait_until_over(here, folder)
+                _make_first_calls(job, first, make_kernel, folder)
         finally:
             os._exit(0)
     os.close(writing)
@@ -201,14 +270,17 @@ def _aside(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder
     return number
 
 
-def _make_first_calls(after: int, job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder: str) -> None:
-    """Make first calls once the process ``after`` has made its own. Raises OSError if that one has ended before."""
+def _wait_until_over(process: int, folder: str) -> None:
+    """Wait until ``process`` has made its own calls. Raises OSError if it has ended before."""
     while not os.path.exists(os.path.join(folder, _OVER)):
-        os.kill(after, 0)
+        os.kill(process, 0)
         time.sleep(_LOOK)
+
+
+def _make_first_calls(job: Job, first: FirstCalls, make_kernel: Callable[[], Kernel], folder: str) -> None:
     try:
-        function = kernel()
-        _first_calls(getattr(function, "alone", function), job, folder)
+        kernel = make_kernel()
+        _first_calls(getattr(kernel, "alone", kernel), job, first, folder)
     finally:
         _touch(folder, _ENDED)
 
@@ -235,7 +307,7 @@ _DIFFERENT, _CRASHED, _UNENDED = 1, 2, 3
 _CONTROLS = 3
 
 
-def _round(calls: Callable[[], list[list[torch.Tensor]]], names: list[str], folder: str) -> int:
+def _in_fork(calls: Callable[[], list[list[torch.Tensor]]], names: list[str], folder: str) -> int:
     """Make ``calls`` in a fork of this process. Returns 0 if all answers are alike, or a code of the above; of answers
     that differ one is written as ``names``."""
     child = os.fork()
@@ -248,7 +320,7 @@ def _round(calls: Callable[[], list[list[torch.Tensor]]], names: list[str], fold
             code = _DIFFERENT if different else 0
         finally:
             os._exit(code)
-    end = time.monotonic() + _ROUND_SECONDS
+    end = time.monotonic() + _FORK_SECONDS
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
@@ -260,14 +332,13 @@ def _round(calls: Callable[[], list[list[torch.Tensor]]], names: list[str], fold
         time.sleep(5e-4)
 
 
-def _in_turn(kernel: Callable[..., Any], args: list[Any], job: dict[str, Any]) -> list[list[torch.Tensor]]:
+def _in_turn(kernel: Kernel, args: list[Any], job: Job) -> list[list[torch.Tensor]]:
     """The answer of two threads that call one after the other."""
     torch.set_num_threads(job["threads"])
     answers: list[list[torch.Tensor]] = []
 
     def call() -> None:
-        given = [a.clone() if i in job["written"] else a for i, a in enumerate(args)]
-        result = kernel(*given)
+        result = kernel(*_copies(args, job["written"]))
         answers.append(_tensors(result) if result is not None else [])
 
     for _ in range(2):
@@ -279,65 +350,85 @@ def _in_turn(kernel: Callable[..., Any], args: list[Any], job: dict[str, Any]) -
     return answers[-1:]
 
 
-def _at_once(kernel: Callable[..., Any], args: list[Any], job: dict[str, Any]) -> list[list[torch.Tensor]]:
-    """The answers of a thread's first call, of another's that calls until the first has answered, and of a later call;
-    alike ones once, the later call's last. Signals delay the first thread at random places, so that a short window
-    between two of its steps becomes long."""
-    torch.set_num_threads(job["threads"])
-    sys.setswitchinterval(1e-6)
+class _TwoThreads:
+    """First calls of a kernel from two threads at once: one makes a single call, the other calls until the first has
+    answered. Signals delay the first thread at random places, so that a short window between two of its steps becomes
+    long."""
+
+    def __init__(self, kernel: Kernel, args: list[Any], job: Job) -> None:
+        self._kernel, self._args, self._job = kernel, args, job
+        #: different answers by their bytes
+        self._found: dict[tuple[bytes, ...], list[torch.Tensor]] = {}
+        self._begin = threading.Barrier(3)
+        self._is_over = threading.Event()
+        #: have the threads answered? None while they call
+        self._first_answered: bool | None = None
+        self._second_answered: bool | None = None
+
+    def answers(self) -> list[list[torch.Tensor]]:
+        """The answers of both threads and of a later call; alike ones once, the later call's last."""
+        torch.set_num_threads(self._job["threads"])
+        sys.setswitchinterval(1e-6)
+        first = threading.Thread(target=self._first, daemon=True)
+        second = threading.Thread(target=self._second, daemon=True)
+        _sleep_at_signals()
+        first.start()
+        second.start()
+        self._begin.wait()
+        self._delay(first)
+        while self._first_answered is None or self._second_answered is None:
+            time.sleep(1e-4)
+        self._is_over.set()
+        first.join()
+        second.join()
+        if not (self._first_answered and self._second_answered):
+            raise RuntimeError("a call has no answer")
+        last = self._call()
+        return [*(outputs for key, outputs in self._found.items() if key != last), self._found[last]]
+
+    def _call(self) -> tuple[bytes, ...]:
+        """Make one call. Returns the key of its answer."""
+        outputs = _outputs(self._kernel, _copies(self._args, self._job["written"]), self._job["written"])
+        key = tuple(map(_raw, outputs))
+        self._found.setdefault(key, outputs)
+        return key
+
+    def _first(self) -> None:
+        self._begin.wait()
+        try:
+            self._call()
+            self._first_answered = True
+        finally:
+            self._first_answered = bool(self._first_answered)
+            self._is_over.wait()  # a signal to a thread that has ended would end the process
+
+    def _second(self) -> None:
+        self._begin.wait()
+        try:
+            for _ in range(_DELAYS):
+                self._call()
+                if self._first_answered is not None:
+                    break
+            self._second_answered = True
+        finally:
+            self._second_answered = bool(self._second_answered)
+
+    def _delay(self, thread: threading.Thread) -> None:
+        """Delay a thread at random instants until it has answered."""
+        # drawn by the system: all forks have one state of random numbers
+        draw = random.SystemRandom()
+        for _ in range(_DELAYS):
+            if self._first_answered is None:
+                signal.pthread_kill(thread.ident or 0, _DELAY)
+            time.sleep(draw.random() * _BETWEEN)
+
+
+def _sleep_at_signals() -> None:
+    """Make a thread that gets the signal ``_DELAY`` sleep for as many microseconds as its number, in C."""
     library = ctypes.CDLL(None)
     library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
     library.prctl(_TIMER_SLACK, 1)
     library.signal(_DELAY, ctypes.cast(library.usleep, ctypes.c_void_p))
-    # drawn by the system: all forks have one state of random numbers
-    draw, found, over = random.SystemRandom(), dict[tuple[bytes, ...], list[torch.Tensor]](), threading.Event()
-    ready, answered = threading.Barrier(3), [0, 0]
-
-    def call() -> tuple[bytes, ...]:
-        given = [a.clone() if i in job["written"] else a for i, a in enumerate(args)]
-        result = kernel(*given)
-        outputs = [*(_tensors(result) if result is not None else ()), *(given[i] for i in job["written"])]
-        key = tuple(map(_raw, outputs))
-        found.setdefault(key, outputs)
-        return key
-
-    def first() -> None:
-        ready.wait()
-        try:
-            call()
-            answered[0] = 1
-        finally:
-            answered[0] = answered[0] or -1
-            over.wait()  # a signal to a thread that has ended would end the process
-
-    def second() -> None:
-        ready.wait()
-        try:
-            for _ in range(_DELAYS):
-                call()
-                if answered[0]:
-                    break
-            answered[1] = 1
-        finally:
-            answered[1] = answered[1] or -1
-
-    threads = [threading.Thread(target=one, daemon=True) for one in (first, second)]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    for _ in range(_DELAYS):
-        if not answered[0]:
-            signal.pthread_kill(threads[0].ident or 0, _DELAY)
-        time.sleep(draw.random() * _BETWEEN)
-    while not all(answered):
-        time.sleep(1e-4)
-    over.set()
-    for thread in threads:
-        thread.join()
-    if answered != [1, 1]:
-        raise RuntimeError("a call has no answer")
-    key = call()
-    return [*(outputs for other, outputs in found.items() if other != key), found[key]]
 
 
 def _raw(tensor: torch.Tensor) -> bytes:
@@ -351,7 +442,7 @@ def _write(outputs: list[torch.Tensor], names: list[str], folder: str) -> None:
             file.write(_raw(tensor))
 
 
-def _module(job: dict[str, Any]) -> Any:
+def _module(job: Job) -> Any:
     folder = os.path.abspath(job["folder"])
     sys.path.insert(0, folder)
     path = os.path.join(folder, job["entry_file"])
@@ -363,15 +454,17 @@ def _module(job: dict[str, Any]) -> Any:
     return module
 
 
-def run(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]]) -> None:
+def run(job: Job, make_kernel: Callable[[], Kernel]) -> None:
+    """Make all calls of ``job``; ``make_kernel`` imports the source."""
     torch.set_num_threads(job["threads"])
     # the kernel may change the working folder
     folder = os.getcwd()
-    aside = _aside(job, kernel, folder) if job["first"] is not None else 0
+    first = job["first"]
+    first_caller = _fork_first_calls(job, first, make_kernel, folder) if first is not None else 0
     descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_OPEN)]
-    _call(kernel(), job, folder)
-    if aside:
-        _wait_for(aside, folder)
+    _call(make_kernel(), job, folder)
+    if first_caller:
+        _wait_for(first_caller, folder)
     for fd in descriptors:
         os.close(fd)
 
