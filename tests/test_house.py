@@ -111,6 +111,7 @@ PATTERNS = {
         "verifier.coverage.python",
         "verifier.coverage.reach",
         "verifier.static.native",
+        "verifier.static.dates",
         "verifier.static.surroundings",
     ),
     "the sketch language, also where it cannot be parsed": (

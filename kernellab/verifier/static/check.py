@@ -21,6 +21,7 @@ from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
 from kernellab.verifier.static import autotuned, channels, surroundings
 from kernellab.verifier.static import native as static_native
+from kernellab.verifier.static.dates import dates
 from kernellab.verifier.static.names import Names
 from kernellab.verifier.static.reached import reached
 
@@ -198,7 +199,7 @@ class _Rules:
             yield self._flag("surroundings", f"counts its calls in {name}", line)
         for name, line in channels.growing(self.tree):
             yield self._flag("surroundings", f"may count its calls by {name}", line)
-        for line in surroundings.dates(self.tree, self.names):
+        for line in dates(self.tree, self.names):
             yield self._flag("surroundings", "reads the date", line)
         for name, pointer, line in autotuned.updated_in_place(self.tree, self.names):
             message = f"measures {name}, which updates {pointer} in place, without restore_value or reset_to_zero"

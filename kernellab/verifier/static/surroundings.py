@@ -110,6 +110,8 @@ _COMPARED = {
 }  # fmt: skip
 #: attributes that distinguish a training or memory-sharing program's tensors from an inference program's
 _OF_TENSORS = ("requires_grad", "grad_fn", "is_inference", "is_leaf", "is_shared")
+#: names of attributes that only a notebook's or a shell's modules have
+_OF_SHELLS = ("get_ipython", "__IPYTHON__", "ps1")
 #: functions that read memory at an address
 _BY_ADDRESS = ("from_address", "cast", "string_at", "memmove", "c_void_p")
 #: methods that return a tensor's storage, and those that return its size
@@ -153,51 +155,87 @@ def _is_size_of_storage(node: ast.expr, names: Names) -> bool:
 def _asked(node: ast.expr, names: Names) -> str | None:
     """Describe what an expression queries about its program: how it was started, what is loaded, where its file is, its
     module's name, torch's mode, the cores it may use."""
-    if names.of(node) in ("sys.argv", "sys.orig_argv"):
-        return f"reads {names.of(node)}"
+    return next(filter(None, (question(node, names) for question in _QUESTIONS)), None) or _compared(node, names)
+
+
+def _arguments_of_program(node: ast.expr, names: Names) -> str | None:
+    name = names.of(node)
+    return f"reads {name}" if name in ("sys.argv", "sys.orig_argv") else None
+
+
+def _loop_over_modules(node: ast.expr, names: Names) -> str | None:
     loops = node.generators if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) else []
-    if any(names.of(part) == "sys.modules" for loop in loops for part in ast.walk(loop.iter)):
-        return _COMPARED["sys.modules"]
-    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in _OF_TENSORS:
-        return f"asks for {node.attr} of a tensor"
-    if isinstance(node, (ast.Attribute, ast.Call, ast.Name)) and names.of(node) in _STATE:
-        return _STATE[names.of(node)]
-    called = names.of(node.func) if isinstance(node, ast.Call) else ""
-    first = node.args if isinstance(node, ast.Call) else []
-    if called in ("hasattr", "getattr") and any(names.text(a) in ("get_ipython", "__IPYTHON__", "ps1") for a in first):
+    is_over_modules = any(names.of(part) == "sys.modules" for loop in loops for part in ast.walk(loop.iter))
+    return _COMPARED["sys.modules"] if is_over_modules else None
+
+
+def _attribute_of_tensor(node: ast.expr, names: Names) -> str | None:
+    is_read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    return f"asks for {last_name(node)} of a tensor" if is_read and last_name(node) in _OF_TENSORS else None
+
+
+def _state_of_program(node: ast.expr, names: Names) -> str | None:
+    return _STATE.get(names.of(node)) if isinstance(node, (ast.Attribute, ast.Call, ast.Name)) else None
+
+
+def _call(node: ast.expr, names: Names) -> str | None:
+    """A call of a function by its dotted name."""
+    if not isinstance(node, ast.Call):
+        return None
+    called = names.of(node.func)
+    if called in ("hasattr", "getattr") and any(names.text(a) in _OF_SHELLS for a in node.args):
         return "asks whether it runs in a notebook or a shell"
-    if called in ("list", "tuple", "iter", "enumerate", "next") and first and _is_set(first[0], names):
+    if called in ("list", "tuple", "iter", "enumerate", "next") and node.args and _is_set(node.args[0], names):
         return "takes the order of a set, which differs between processes"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "storage_offset":
+    if _is_size_of_storage(node, names):
+        return "asks how large a tensor's storage is"
+    return None
+
+
+def _method(node: ast.expr, names: Names) -> str | None:
+    """A call of a method by its last name."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return None
+    if node.func.attr == "storage_offset":
         return "asks where in its storage a tensor begins"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _BY_ADDRESS:
+    if node.func.attr in _BY_ADDRESS:
         parts = [part for argument in node.args for part in ast.walk(argument)]
         if any(isinstance(part, ast.Call) and names.of(part.func) == "id" for part in parts):
             return "reads an object's own memory, as how often it is held"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "isatty":
-        return None if names.of(node.func) == "os.isatty" else "asks whether it has a terminal"
-    if _is_size_of_storage(node, names):
-        return "asks how large a tensor's storage is"
+    # os.isatty is flagged as a call, by its name
+    if node.func.attr == "isatty" and names.of(node.func) != "os.isatty":
+        return "asks whether it has a terminal"
+    return None
+
+
+#: the questions that one expression asks; the first that applies describes it
+_QUESTIONS = (
+    _arguments_of_program, _loop_over_modules, _attribute_of_tensor, _state_of_program, _call, _method,
+)  # fmt: skip
+
+
+def _compared(node: ast.expr, names: Names) -> str | None:
+    """What an expression compares with something, or searches in a text."""
     compared: list[ast.expr] = []
     if isinstance(node, ast.Compare):
-        inside = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
-        versions = any(isinstance(p, ast.Attribute) and p.attr == "_version" for p in inside)
-        if versions and any(isinstance(p, ast.Constant) for p in inside):
+        compared = [node.left, *node.comparators]
+        parts = [part for side in compared for part in ast.walk(side)]
+        is_version = any(isinstance(p, ast.Attribute) and p.attr == "_version" for p in parts)
+        if is_version and any(isinstance(p, ast.Constant) for p in parts):
             # a cache compares one version with another
             return "compares a tensor's version with a number"
-        for part in inside:
+        for part in parts:
             variable = _variable(part, names) if isinstance(part, ast.expr) else None
             name = names.text(variable) if variable is not None else None
             if name is not None and _BUILD.match(name):
                 return f"compares the environment's {name[:40]}"
-        compared = [node.left, *node.comparators]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        modules = names.of(node.func.value) == "sys.modules" and node.func.attr == "get"
-        searched = node.func.attr in ("startswith", "endswith", "find", "index", "count")
-        compared = [node.func.value] if modules or searched else []
+        is_module = names.of(node.func.value) == "sys.modules" and node.func.attr == "get"
+        is_search = node.func.attr in ("startswith", "endswith", "find", "index", "count")
+        compared = [node.func.value] if is_module or is_search else []
     values = {names.of(part) for part in compared}
-    values |= {names.of(n.func) for p in compared for n in ast.walk(p) if isinstance(n, ast.Call)}
-    return next((what for name, what in _COMPARED.items() if name in values), None)
+    values |= {names.of(n.func) for part in compared for n in ast.walk(part) if isinstance(n, ast.Call)}
+    return next((description for name, description in _COMPARED.items() if name in values), None)
 
 
 def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -228,85 +266,6 @@ def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
             name = target.attr if isinstance(target, ast.Attribute) else base.id
             if name in compared:
                 yield name, node.lineno
-
-
-#: calls that return a date, and attributes of a file's status that do
-_DATES = frozenset((
-    "time.time", "time.time_ns", "time.clock_gettime", "time.clock_gettime_ns", "os.path.getmtime", "os.path.getctime",
-    "os.path.getatime", "email.utils.formatdate",
-))  # fmt: skip
-_STAMPS = re.compile(r"^st_(?:[mac]|birth)time(?:_ns)?$")
-
-
-def dates(tree: ast.AST, names: Names) -> Iterator[int]:
-    """Lines where a date is used other than to measure a span: dates may be kept, subtracted from another number that
-    is no constant, and compared with other dates (a file that is older than its source)."""
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-
-    def is_date(node: ast.AST) -> bool:
-        if isinstance(node, ast.NamedExpr):
-            return is_date(node.value)
-        if isinstance(node, ast.Call):  # the latest or first of some is one too
-            chosen = isinstance(node.func, ast.Name) and node.func.id in ("max", "min")
-            dated = chosen and any(is_date(part) for a in node.args for part in ast.walk(a))
-            return dated or names.of(node.func) in _DATES
-        return isinstance(node, ast.Attribute) and _STAMPS.match(node.attr) is not None
-
-    def functions(node: ast.AST) -> list[ast.AST]:
-        """The functions around a node, the innermost first."""
-        found: list[ast.AST] = []
-        while (outer := parents.get(node)) is not None:
-            node = outer
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                found.append(node)
-        return found
-
-    def home(target: ast.AST) -> ast.AST | None:
-        """The function whose local variable it is; None for an attribute and a variable of the file."""
-        inner = next(iter(functions(target)), None) if isinstance(target, ast.Name) else None
-        shared = inner is not None and any(
-            isinstance(s, (ast.Global, ast.Nonlocal)) and last_name(target) in s.names for s in ast.walk(inner)
-        )
-        return None if shared else inner
-
-    kept = set[tuple[str, ast.AST | None]]()
-
-    def is_kept(node: ast.AST) -> bool:
-        where = [None, *functions(node)] if isinstance(node, ast.Name) else [None]
-        return bool(last_name(node)) and not _is_stored(node) and any((last_name(node), f) in kept for f in where)
-
-    def holds_date(node: ast.AST) -> bool:
-        return any(is_date(part) or is_kept(part) for part in ast.walk(node))
-
-    assigned = [n for n in ast.walk(tree) if isinstance(n, (ast.Assign, ast.AnnAssign, ast.NamedExpr))]
-    known = -1
-    while known < len(kept):  # a date may be kept under one name after another
-        known = len(kept)
-        for one in assigned:
-            if one.value is not None and (is_date(one.value) or is_kept(one.value)):
-                targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-                kept |= {(last_name(t), home(t)) for t in targets if last_name(t)}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.expr) or not (is_date(node) or is_kept(node)):
-            continue
-        match parents.get(node):
-            case ast.Assign() | ast.AnnAssign() | ast.NamedExpr() | ast.Expr() | ast.Attribute() | None:
-                continue
-            case ast.Call() as call if is_date(call):
-                continue
-            case ast.GeneratorExp() | ast.ListComp() as several if is_date(parents.get(several, several)):
-                continue
-            case ast.BinOp(op=ast.Sub(), left=left, right=right):
-                if not isinstance(right if left is node else left, ast.Constant):
-                    continue
-            case ast.Compare(left=left, comparators=others):
-                if all(holds_date(side) for side in (left, *others)):
-                    continue
-        yield node.lineno
-
-
-def _is_stored(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
 
 
 def swallowed(function: ast.FunctionDef) -> str | None:
