@@ -54,7 +54,7 @@ def test_what_is_written_beside_a_workspace_is_told_and_outputs_are_left_to_the_
     with guarded() as made:
         one, two = torch.empty(4, 5), torch.zeros_like(torch.empty(3, 7))
     assert one.isnan().all() and not two.any()
-    made.look()
+    made.check()
     for tensor in (one, two):
         one_behind = torch.frombuffer(
             (ctypes.c_float * 1).from_address(tensor.data_ptr() + 4 * tensor.numel()), dtype=torch.float32
@@ -62,8 +62,8 @@ def test_what_is_written_beside_a_workspace_is_told_and_outputs_are_left_to_the_
         was = float(one_behind[0])
         one_behind[0] = 1.0
         with pytest.raises(Trespass, match=f"a workspace of {4 * tensor.numel()} bytes"):
-            made.look()
-        made.look([tensor.untyped_storage().data_ptr()])
+            made.check()
+        made.check([tensor.untyped_storage().data_ptr()])
         one_behind[0] = was
 
 

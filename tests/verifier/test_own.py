@@ -18,9 +18,9 @@ import pytest
 
 from kernellab.verifier.attribution.counters import Places, Sample, Unseen, executable, rounding_modes
 from kernellab.verifier.attribution.objects import Kind, is_of, kind_of, library_of, makes_code, symbol_at
-from kernellab.verifier.attribution.profile import Seen
+from kernellab.verifier.attribution.profile import ProfiledLooks
 from kernellab.verifier.attribution.proof import Build, is_of_file
-from kernellab.verifier.attribution.share import Counted, _builtins, _handling, _launching, own_seconds
+from kernellab.verifier.attribution.share import LookCounts, _builtins, _handling, _launching, own_seconds
 from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.rules import HONEST
 
@@ -98,11 +98,13 @@ def test_what_computes_under_the_name_of_a_copy_computes(framework: str) -> None
 
 
 def test_one_look_at_unknown_code_says_nothing_whatever_it_stands_for() -> None:
-    one = Counted(own=60.0, all=21, strangers=(("k", 12.0),), strange_looks=1)
-    assert one.strange == 0 and replace(one, strange_looks=3).strange == pytest.approx(1 / 6)
-    assert replace(one, own=900.0, strange_looks=3).strange == 0
+    one = LookCounts(own=60.0, total=21, unknown_objects=(("k", 12.0),), unknown_looks=1)
+    assert one.unknown_share == 0 and replace(one, unknown_looks=3).unknown_share == pytest.approx(1 / 6)
+    assert replace(one, own=900.0, unknown_looks=3).unknown_share == 0
     many = tuple((f"k{i}", 1.0) for i in range(40))
-    assert replace(one, strangers=many, strange_looks=40).strange == pytest.approx(0.4), "under however many names"
+    assert replace(one, unknown_objects=many, unknown_looks=40).unknown_share == pytest.approx(0.4), (
+        "under however many names"
+    )
 
 
 @pytest.mark.parametrize(("together", "is_loop"), [(15, False), (60, True)])
@@ -118,7 +120,7 @@ def test_a_library_s_loop_is_told_from_what_handles_tensors_once(step: int, is_h
     looks: list[list[Sample]] = [[Sample("/usr/lib/libtorch_cpu.so", 9000 + i * step, 1, 1)] for i in range(12)] + [
         []
     ] * 8
-    looked = Seen(cast(Worker, None), looks, [1.0] * 20)
+    looked = ProfiledLooks(cast(Worker, None), looks, [1.0] * 20)
     named = {sample: "torch_cpu" for look in looks for sample in look}
     assert bool(_handling(looked, named, 100e-6)) is is_handling
     assert not _handling(looked, named, 1e-3), "of a millisecond that is all in a library, none is handling"
@@ -165,19 +167,19 @@ def test_a_function_is_named_by_its_place_in_a_file() -> None:
 
 
 def test_few_samples_say_nothing_and_many_say_whose_code_it_is() -> None:
-    few = Counted(own=0, libraries=(("blas", HONEST.min_samples - 1),), all=80, seconds=1e-3)
-    assert not few.told and not few.leans
-    much = Counted(own=2, libraries=(("blas", 78),), all=80, seconds=1e-3)
-    assert much.leans and much.share < 0.05
-    handling = Counted(own=10, libraries=(("torch_cpu", 8),), all=80, seconds=50e-6)
-    assert handling.told and not handling.leans, "dispatching a short call is no work"
-    assert not Counted(own=79, libraries=(("torch_cpu", 1),), all=80, seconds=1e-3).leans
+    few = LookCounts(own=0, libraries=(("blas", HONEST.min_samples - 1),), total=80, seconds=1e-3)
+    assert not few.is_conclusive and not few.is_mostly_library
+    much = LookCounts(own=2, libraries=(("blas", 78),), total=80, seconds=1e-3)
+    assert much.is_mostly_library and much.share < 0.05
+    handling = LookCounts(own=10, libraries=(("torch_cpu", 8),), total=80, seconds=50e-6)
+    assert handling.is_conclusive and not handling.is_mostly_library, "dispatching a short call is no work"
+    assert not LookCounts(own=79, libraries=(("torch_cpu", 1),), total=80, seconds=1e-3).is_mostly_library
 
 
 def test_rare_looks_count_for_the_calls_that_they_stand_for() -> None:
     # 16 looks at own code while every second call is looked at, then five at a library's where each stands for three
-    found = Counted(own=16, libraries=(("blas", 15),), all=21, seconds=1e-3, effective=31**2 / (16 + 5 * 9))
-    assert found.share < 0.52 and found.leans
+    found = LookCounts(own=16, libraries=(("blas", 15),), total=21, seconds=1e-3, effective=31**2 / (16 + 5 * 9))
+    assert found.share < 0.52 and found.is_mostly_library
 
 
 def test_a_thread_that_ends_while_it_is_looked_at_is_no_refusal() -> None:

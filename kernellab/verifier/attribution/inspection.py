@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kernellab.verifier.attribution.counters import Sampler
-from kernellab.verifier.attribution.share import found_in
+from kernellab.verifier.attribution.share import count_looks
 from kernellab.verifier.judge.placement import before_all
 from kernellab.verifier.protocol.rules import TIMING
 
@@ -81,8 +81,8 @@ class Looks:
 
     def unsure(self, usual: float) -> bool:
         """Have most looks at calls of ``usual`` seconds found a library, with too few looks to estimate the share?"""
-        shares = found_in(self.sampler, usual, self.only_moves)
-        return not shares.told and not shares.unseen and shares.library > shares.own
+        counts = count_looks(self.sampler, usual, self.only_moves)
+        return not counts.is_conclusive and not counts.unseen and counts.library > counts.own
 
     def _go(self) -> None:
         self._start = time.perf_counter()

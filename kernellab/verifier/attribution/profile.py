@@ -54,7 +54,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 @dataclass(frozen=True)
-class Seen:
+class ProfiledLooks:
     """Looks at a worker's program counters: a snapshot of a Sampler's attributes."""
 
     worker: Worker
@@ -124,18 +124,18 @@ class Profile:
         self._calls = list(compress(self._calls, kept))
         self._seconds = list(compress(self._seconds, kept))
 
-    def of_all(self) -> Seen:
+    def of_all(self) -> ProfiledLooks:
         """The looks at all calls."""
         return self._seen(self._calls)
 
-    def of_calm(self) -> Seen:
+    def of_calm(self) -> ProfiledLooks:
         """The fastest calls, which give the reported time on a busy machine."""
         slowest = max(stats.calm(self._seconds), default=0.0)
         return self._seen([c for c, seconds in zip(self._calls, self._seconds, strict=True) if seconds <= slowest])
 
-    def _seen(self, calls: Sequence[Sequence[Sample]]) -> Seen:
+    def _seen(self, calls: Sequence[Sequence[Sample]]) -> ProfiledLooks:
         looks = [[sample] for call in calls for sample in call]
-        return Seen(self.worker, looks, [1.0] * len(looks))
+        return ProfiledLooks(self.worker, looks, [1.0] * len(looks))
 
     def _sample(self, record: _Record) -> Sample:
         sample = self._places.sample(record.pid, record.counter)

@@ -1,8 +1,8 @@
 """The rounds of a timed run on a CUDA device, once the number of calls in a go is known.
 
 A round is one block of goes of each side on the same new contents, in a newly drawn order, so that the ratios are
-paired. The candidate's outputs are read after its go and compared after the round, outside the clock. Canaries, goes on
-other contents that do not count, come at rounds that only the judge knows.
+paired. The candidate's outputs are read after its go and compared after the round, outside the clock. Canaries, which
+are goes with other contents that do not count, come at rounds that only the judge knows.
 """
 
 from __future__ import annotations

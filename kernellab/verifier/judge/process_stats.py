@@ -247,12 +247,12 @@ def threads(pid: int) -> dict[int, Times]:
     return times
 
 
-def waited(before: Mapping[int, Times], after: Mapping[int, Times], seconds: float, beside: float = 0.0) -> float:
+def waited(before: Mapping[int, Times], after: Mapping[int, Times], seconds: float, outside: float = 0.0) -> float:
     """Seconds that a thread which worked in a call of ``seconds`` waited for a core: the longest wait, since the other
     threads wait for that one.
 
     A thread that only woke to sleep again delayed nothing, and no thread's wait counts beyond the call's time. The two
-    readings are ``beside`` seconds further apart than the call, in which the judge itself may have had a thread's
+    readings are ``outside`` seconds further apart than the call; meanwhile the judge itself may have had a thread's
     core.
     """
     nothing = Times(0, 0)
@@ -260,7 +260,7 @@ def waited(before: Mapping[int, Times], after: Mapping[int, Times], seconds: flo
     for thread, times in after.items():
         first = before.get(thread, nothing)
         if times.ran - first.ran >= 0.02 * seconds * 1e9:
-            longest = max(longest, min(max((times.waited - first.waited) * 1e-9 - beside, 0.0), seconds))
+            longest = max(longest, min(max((times.waited - first.waited) * 1e-9 - outside, 0.0), seconds))
     return longest
 
 

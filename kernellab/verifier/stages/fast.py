@@ -16,7 +16,7 @@ from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.attribution.counters import Unseen
 from kernellab.verifier.attribution.profile import Profile
-from kernellab.verifier.attribution.share import Looked, found_in, hot_spots, most
+from kernellab.verifier.attribution.share import SampledLooks, count_looks, hot_spots, leading_names
 from kernellab.verifier.audit.bound import Bound
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
@@ -144,15 +144,15 @@ def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
     number of samples in timed calls, 0 if the system provides none. On a ``busy`` machine the fastest calls determine
     the time, so they are also checked separately."""
     single = stages.looks.sampler if stages.looks is not None else None
-    between: list[Looked] = [s for s in (single, stages.watch) if s is not None]
-    within: list[Looked] = [p.of_all() for p in stages.profiles]
-    calm: list[Looked] = [p.of_calm() for p in stages.profiles] if busy else []
+    between: list[SampledLooks] = [s for s in (single, stages.watch) if s is not None]
+    within: list[SampledLooks] = [p.of_all() for p in stages.profiles]
+    calm: list[SampledLooks] = [p.of_calm() for p in stages.profiles] if busy else []
     for where, sources in (("In the timed calls", [*within, *calm]), ("During calls among the timed ones", between)):
-        for attribution in (found_in(source, seconds, only_moves(stages.task)) for source in sources):
+        for attribution in (count_looks(source, seconds, only_moves(stages.task)) for source in sources):
             refuse_strangers(stages, own_case(stages), attribution, f" {where[:1].lower()}{where[1:]}")
-            if attribution.leans and not stages.context.options.allow_library:
-                names = ", ".join(most(attribution.libraries))
-                share = f"{1 - attribution.share:.0%} of {attribution.all} samples"
+            if attribution.is_mostly_library and not stages.context.options.allow_library:
+                names = ", ".join(leading_names(attribution.libraries))
+                share = f"{1 - attribution.share:.0%} of {attribution.total} samples"
                 raise Refused(
                     f"{where} {share} of its program counters are in {names}; library.",
                     Evidence(signature="library"),

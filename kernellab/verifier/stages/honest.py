@@ -22,7 +22,7 @@ from kernellab.dsls.spec import SPEC
 from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
-from kernellab.verifier.attribution.share import Counted, counted, most
+from kernellab.verifier.attribution.share import LookCounts, leading_names, sample_calls
 from kernellab.verifier.audit.audit import audit
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cuda.trace import is_library, is_move
@@ -110,8 +110,8 @@ def own_share(stages: Stages) -> str:
         share = 0.0
     counts = _counted(stages, case)
     refuse_strangers(stages, case, counts, "")
-    if counts.leans and counts.share < share:
-        share, library = counts.share, most(counts.libraries)
+    if counts.is_mostly_library and counts.share < share:
+        share, library = counts.share, leading_names(counts.libraries)
     stages.context.findings.own_share = share
     names = ", ".join(library[:4])
     if share < HONEST.own_share and not stages.context.options.allow_library:
@@ -123,17 +123,17 @@ def own_share(stages: Stages) -> str:
         stages.context.findings.composed = composed
     elif share < HONEST.own_share:
         stages.context.findings.add(LibraryShare())
-    how = f"{counts.all} program counters" if counts.told else "as reported by its own process"
+    how = f"{counts.total} program counters" if counts.is_conclusive else "as reported by its own process"
     return f"{share:.0%} of the time in own code ({how})" + (f", the rest in {names}" if library else "")
 
 
-def _library_message(stages: Stages, share: float, library: Sequence[str], counts: Counted) -> str:
+def _library_message(stages: Stages, share: float, library: Sequence[str], counts: LookCounts) -> str:
     """Return where the time is that is not in the candidate's own code, and a way out where a DSL's spec may cause
     it."""
     names = ", ".join(library[:4])
     work = f"the framework's own {names}" if library else "no kernel of its own"
-    if counts.leans:
-        work = f"{names}, not its own code, by {counts.all} samples of its program counters"
+    if counts.is_mostly_library:
+        work = f"{names}, not its own code, by {counts.total} samples of its program counters"
     message = f"{1 - share:.0%} of the time is in {work}"
     package = undeclared(stages.context.adapter, library)
     if not package:
@@ -151,11 +151,11 @@ def undeclared(adapter: Adapter, names: Sequence[str]) -> str:
     return next(packages, "") if isinstance(adapter, DocumentedAdapter) and not adapter.runtime else ""
 
 
-def refuse_strangers(stages: Stages, case: Case, counts: Counted, where: str) -> None:
+def refuse_strangers(stages: Stages, case: Case, counts: LookCounts, where: str) -> None:
     """Refuse work in code of unknown origin, whatever else is allowed."""
-    if counts.strange:
-        names = ", ".join(most(counts.strangers))
-        share = f"{counts.strange:.0%} of {counts.all} samples{where}"
+    if counts.unknown_share:
+        names = ", ".join(leading_names(counts.unknown_objects))
+        share = f"{counts.unknown_share:.0%} of {counts.total} samples{where}"
         what = f"{share} are in code that is neither the candidate's nor known ({names})"
         raise stages.refused(case, "unknown-code", what)
 
@@ -205,13 +205,13 @@ def only_moves(task: Task) -> bool:
     return not cost.problem and not cost.total_flops and not cost.other_flops
 
 
-def _counted(stages: Stages, case: Case) -> Counted:
+def _counted(stages: Stages, case: Case) -> LookCounts:
     """Return the own and the library's share from sampled program counters; on a device these do not cover the
     work."""
     if stages.context.request.backend is not Backend.CPU:
-        return Counted(unseen="the work is done on a device")
+        return LookCounts(unseen="the work is done on a device")
     try:
-        counts = counted(stages, case, only_moves(stages.task))
+        counts = sample_calls(stages, case, only_moves(stages.task))
     except WorkerFailure as failure:
         raise stages.failed("honest", failure, case) from failure
     if counts.unseen:
