@@ -133,7 +133,7 @@ def test_damaged_files_of_a_worker_raise_value_errors_alone(tmp_path: Path, end:
     for at in range(0, len(data), 3):
         for damaged in (data[:at], data[:at] + b"\xff" * 4 + data[at + 4 :]):
             try:
-                notes = gcov.notes(damaged if end == "gcno" else notes_of)
+                notes = gcov.read_notes(damaged if end == "gcno" else notes_of)
                 gcov.add_counts(notes, damaged if end == "gcda" else counts_of)
             except ValueError:
                 failures += 1

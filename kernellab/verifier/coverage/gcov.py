@@ -3,6 +3,15 @@
 The program gcov leaves out functions that the compiler made, so also the bodies of OpenMP's parallel regions, and its
 report has no graph, by which code that only raises is known. Both files come from a process that ran the candidate:
 whatever they hold, reading them raises nothing but ValueError.
+
+A file is a head and records of a tag, a length and words; the notes of one function are several records::
+
+    FUNCTION  identifier, two checksums, name, ..., file, first line, column, last line
+    BLOCKS    number of blocks
+    ARCS      source block, then target and flags of each arc
+    LINES     block, then lines, with a name where the file changes
+
+Not all arcs are counted: those on a spanning tree follow from the flow (:func:`_solved`).
 """
 
 from __future__ import annotations
@@ -10,6 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 _NOTE, _DATA = b"gcno", b"gcda"
 _FUNCTION, _BLOCKS, _ARCS, _LINES, _COUNTS = 0x01000000, 0x01410000, 0x01430000, 0x01450000, 0x01A10000
@@ -56,16 +66,39 @@ class Function:
         return [max(a, b) for a, b in zip(into, out, strict=True)]
 
 
+class FunctionKey(NamedTuple):
+    """What identifies a function in notes and counts."""
+
+    identifier: int
+    line_checksum: int
+    graph_checksum: int
+
+
 @dataclass(frozen=True)
 class Notes:
-    """One compiled file: the folder in which it was compiled, and its functions by their numbers and checksums."""
+    """One compiled file: the folder in which it was compiled, and its functions."""
 
     stamp: int
     folder: str
-    functions: Mapping[tuple[int, int, int], Function]
+    functions: Mapping[FunctionKey, Function]
+
+    def clear(self) -> None:
+        """Set the counts of the graphs to zero."""
+        for function in self.functions.values():
+            function.taken = [0] * len(function.arcs)
+
+
+class _Record(NamedTuple):
+    """The head of a record: its tag, its length in bytes (negative: the values are zeros and left out) and its end."""
+
+    tag: int
+    length: int
+    end: int
 
 
 class _Reader:
+    """Reads the words, texts and records of one file."""
+
     def __init__(self, data: bytes, magic: bytes) -> None:
         if len(data) > _MOST_BYTES or len(data) < 12 or data[:4] not in (magic, magic[::-1]):
             raise ValueError("not a file of GCC's coverage")
@@ -101,9 +134,11 @@ class _Reader:
         self.at += size
         return value
 
-    def records(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the tag, the length in bytes (negative: the values are zeros and left out) and the end of each
-        record."""
+    def key(self) -> FunctionKey:
+        return FunctionKey(self.word(), self.word(), self.word())
+
+    def records(self) -> Iterator[_Record]:
+        """Yield the head of each record, at the beginning of its words."""
         while self.at + 8 <= self.end:
             tag = self.word()
             if not tag:
@@ -112,11 +147,11 @@ class _Reader:
             after = self.at + max(length, 0)
             if after > self.end:
                 raise ValueError("a file of GCC's coverage is cut off")
-            yield tag, length, after
+            yield _Record(tag, length, after)
             self.at = after
 
 
-def notes(data: bytes) -> Notes:
+def read_notes(data: bytes) -> Notes:
     """Return the flow graphs of a ``.gcno`` file of GCC 9 or later. Raises ValueError for another file."""
     reader = _Reader(data, _NOTE)
     if reader.major < 9:
@@ -126,110 +161,119 @@ def notes(data: bytes) -> Notes:
         reader.word()
     folder = reader.text()
     reader.word()
-    functions: dict[tuple[int, int, int], Function] = {}
+    functions: dict[FunctionKey, Function] = {}
     current: Function | None = None
-    for tag, length, after in reader.records():
-        if tag == _FUNCTION and length > 0:
-            key = reader.word(), reader.word(), reader.word()
-            name = reader.text()
-            reader.word()
-            file, first = reader.text(), reader.word()
-            reader.word()
-            functions[key] = current = Function(name, file, first, reader.word(), 0)
-        elif current is None:
-            continue
-        elif tag == _BLOCKS:
+    for record in reader.records():
+        if record.tag == _FUNCTION and record.length > 0:
+            key = reader.key()
+            functions[key] = current = _read_function(reader)
+        elif current is not None and record.tag == _BLOCKS:
             current.blocks = min(reader.word(), _MOST_BLOCKS)
-        elif tag == _ARCS:
-            source = reader.word()
-            while reader.at + 8 <= after:
-                target, flags = reader.word(), reader.word()
-                if max(source, target) >= current.blocks:
-                    raise ValueError("an arc leads to no block")
-                arc = Arc(source, target, bool(flags & _FAKE), bool(flags & _ON_TREE), not flags & _FALLS_THROUGH)
-                current.arcs.append(arc)
-        elif tag == _LINES:
-            block, where = reader.word(), current.file
-            places = current.lines.setdefault(block, [])
-            while reader.at + 4 <= after:
-                line = reader.word()
-                if line:
-                    places.append((where, line))
-                elif name := reader.text():
-                    where = name
-                else:
-                    break
+        elif current is not None and record.tag == _ARCS:
+            _read_arcs(reader, record, current)
+        elif current is not None and record.tag == _LINES:
+            _read_lines(reader, record, current)
     for function in functions.values():
         # only a block that ends in a call has a fake arc, and such a block decides nothing
         calls = {arc.source for arc in function.arcs if arc.fake}
         function.arcs = [
             replace(arc, throws=arc.throws and not arc.fake and arc.source in calls) for arc in function.arcs
         ]
-        function.taken = [0] * len(function.arcs)
-    return Notes(stamp, folder, functions)
+    notes = Notes(stamp, folder, functions)
+    notes.clear()
+    return notes
 
 
-def clear(of: Notes) -> None:
-    """Set the counts of the graphs to zero."""
-    for function in of.functions.values():
-        function.taken = [0] * len(function.arcs)
+def _read_function(reader: _Reader) -> Function:
+    name = reader.text()
+    reader.word()
+    file, first = reader.text(), reader.word()
+    reader.word()
+    return Function(name, file, first, reader.word(), 0)
 
 
-def add_counts(of: Notes, data: bytes) -> None:
+def _read_arcs(reader: _Reader, record: _Record, function: Function) -> None:
+    source = reader.word()
+    while reader.at + 8 <= record.end:
+        target, flags = reader.word(), reader.word()
+        if max(source, target) >= function.blocks:
+            raise ValueError("an arc leads to no block")
+        arc = Arc(source, target, bool(flags & _FAKE), bool(flags & _ON_TREE), not flags & _FALLS_THROUGH)
+        function.arcs.append(arc)
+
+
+def _read_lines(reader: _Reader, record: _Record, function: Function) -> None:
+    block, file = reader.word(), function.file
+    lines = function.lines.setdefault(block, [])
+    while reader.at + 4 <= record.end:
+        line = reader.word()
+        if line:
+            lines.append((file, line))
+        elif name := reader.text():
+            file = name
+        else:
+            break
+
+
+def add_counts(notes: Notes, data: bytes) -> None:
     """Add the counts of a ``.gcda`` file to the graphs of its notes. Raises ValueError for a file of other notes."""
     reader = _Reader(data, _DATA)
-    if reader.word() != of.stamp:
+    if reader.word() != notes.stamp:
         raise ValueError("counts of another compilation")
     if reader.major >= 12:
         reader.word()
     current: Function | None = None
-    for tag, length, after in reader.records():
-        if tag == _FUNCTION:
-            current = of.functions.get((reader.word(), reader.word(), reader.word())) if length >= 12 else None
-        elif tag == _COUNTS and current is not None and length > 0:
-            counted = [i for i, arc in enumerate(current.arcs) if not arc.on_tree]
-            found: dict[int, int] = {}
-            for i in counted:
-                if reader.at + 8 > after:
+    for record in reader.records():
+        if record.tag == _FUNCTION:
+            current = notes.functions.get(reader.key()) if record.length >= 12 else None
+        elif record.tag == _COUNTS and current is not None and record.length > 0:
+            counts: dict[int, int] = {}
+            for i in (i for i, arc in enumerate(current.arcs) if not arc.on_tree):
+                if reader.at + 8 > record.end:
                     raise ValueError("counts are missing")
-                found[i] = reader.count()
-            for i, count in enumerate(_solved(current, found)):
+                counts[i] = reader.count()
+            for i, count in enumerate(_solved(current, counts)):
                 current.taken[i] += count
 
 
-def _solved(function: Function, known: dict[int, int]) -> list[int]:
+class _Side:
+    """The arcs into a block, or out of it: their numbers, those without a count yet, and the sum of the others."""
+
+    def __init__(self) -> None:
+        self.arcs: set[int] = set()
+        self.missing: set[int] = set()
+        self.sum = 0
+
+    def add(self, arc: int) -> None:
+        self.arcs.add(arc)
+        self.missing.add(arc)
+
+    def settle(self, arc: int, count: int) -> None:
+        self.missing.discard(arc)
+        self.sum += count
+
+
+def _solved(function: Function, counted: Mapping[int, int]) -> list[int]:
     """Return how often each arc was taken, from those that are counted: what enters a block also leaves it."""
-    arcs, counts = function.arcs, dict(known)
-    into: list[set[int]] = [set() for _ in range(function.blocks)]
-    out: list[set[int]] = [set() for _ in range(function.blocks)]
+    arcs, counts = function.arcs, dict(counted)
+    into, out = ([_Side() for _ in range(function.blocks)] for _ in range(2))
     for i, arc in enumerate(arcs):
         out[arc.source].add(i)
         into[arc.target].add(i)
-    sums = [[0, 0] for _ in range(function.blocks)]
-    missing = [[set(into[b]), set(out[b])] for b in range(function.blocks)]
-
-    def settle(i: int) -> None:
-        arc = arcs[i]
-        missing[arc.source][1].discard(i)
-        missing[arc.target][0].discard(i)
-        sums[arc.source][1] += counts[i]
-        sums[arc.target][0] += counts[i]
-
-    for i in known:
-        settle(i)
-    waiting = list(range(function.blocks))
-    while waiting:
-        block = waiting.pop()
-        # the entry has no way in, and the exit none out
-        total: int | None = None
-        for side in (0, 1):
-            ways = into[block] if side == 0 else out[block]
-            if ways and not missing[block][side]:
-                total = sums[block][side]
-        for side in (0, 1):
-            if total is not None and len(missing[block][side]) == 1:
-                (i,) = missing[block][side]
-                counts[i] = max(total - sums[block][side], 0)
-                settle(i)
-                waiting += [arcs[i].source, arcs[i].target]
+    for i, count in counted.items():
+        out[arcs[i].source].settle(i, count)
+        into[arcs[i].target].settle(i, count)
+    pending = list(range(function.blocks))
+    while pending:
+        block = pending.pop()
+        sides = into[block], out[block]
+        # the entry has no arc into it, and the exit none out
+        known = [side.sum for side in sides if side.arcs and not side.missing]
+        for side in sides if known else ():
+            if len(side.missing) == 1:
+                (i,) = side.missing
+                counts[i] = max(known[-1] - side.sum, 0)
+                out[arcs[i].source].settle(i, counts[i])
+                into[arcs[i].target].settle(i, counts[i])
+                pending += [arcs[i].source, arcs[i].target]
     return [counts.get(i, 0) for i in range(len(arcs))]

@@ -86,7 +86,7 @@ class Covered:
         self.stages, self.worker = stages, worker
         source = stages.source
         self.places = native.Places(worker.scratch, source.files, headers())
-        self.compiled: list[tuple[Any, gcov.Notes]] = []
+        self.compiled: list[native.Compiled] = []
         #: the ways between native blocks and the places of Python that ran
         self.ran = set[Ran]()
         self.is_native = stages.context.request.backend is Backend.CPU
@@ -130,11 +130,11 @@ class Covered:
         told = self.make(calls, compared)
         found = set[Ran]()
         for number, (counts, notes) in enumerate(self.compiled):
-            gcov.clear(notes)
+            notes.clear()
             with contextlib.suppress(FileNotFoundError):  # none of it has run
                 gcov.add_counts(notes, native.plain(counts))
             found |= {
-                (number, key, i)
+                native.Way(number, key, i)
                 for key, function in notes.functions.items()
                 for i, count in enumerate(function.taken)
                 if count
@@ -160,7 +160,7 @@ class Covered:
         """Set the counts of the graphs to 1 where anything ran in any call."""
         for number, (_, notes) in enumerate(self.compiled):
             for key, function in notes.functions.items():
-                function.taken = [int((number, key, i) in self.ran) for i in range(len(function.arcs))]
+                function.taken = [int(native.Way(number, key, i) in self.ran) for i in range(len(function.arcs))]
 
 
 def begin(stages: Stages) -> Covered | None:
