@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -39,7 +39,7 @@ from kernellab.verifier.timing.contents import independent, loose_arguments
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.coverage.native import Gap
-    from kernellab.verifier.coverage.stage import Covered
+    from kernellab.verifier.coverage.stage import Comparison, Covered
 
 #: a number in a source's text, not part of a name
 _NUMBER = re.compile(r"(?<![\w.])(\d[\d'_]*\.?\d*(?:[eE][+-]?\d+)?)(?:[fFuUlL]*)(?![\w.])")
@@ -50,13 +50,27 @@ _TEAM_SECONDS = 10.0
 _APART = (37, 53, 29, 71, 43, 19)
 
 
+class Element(NamedTuple):
+    """A number of one element of a tensor, by its place among all, or of each (None)."""
+
+    place: int | None
+    number: Any
+
+
+class Change(NamedTuple):
+    """Another value of the argument at ``position``: a scalar, or one :class:`Element`."""
+
+    position: int
+    value: Any
+
+
 @dataclass(frozen=True)
 class Start:
-    """A case from which others are made: its sizes, the changes of its arguments, by position, and where they lie."""
+    """A case from which others are made: its sizes by Dim, the changes of its arguments, and where they lie."""
 
     sizes: tuple[tuple[str, int], ...]
     seed: int
-    changes: tuple[tuple[int, Any], ...] = ()
+    changes: tuple[Change, ...] = ()
     placing: Placing = field(default_factory=Placing)
 
     def case(self, covered: Covered) -> Case:
@@ -66,15 +80,14 @@ class Start:
             return plain
         args = list(plain.args)
         for position, value in self.changes:
-            if not isinstance(value, tuple):
+            if not isinstance(value, Element):
                 args[position] = value
                 continue
-            index, number = value
             changed = args[position].contiguous().clone()
-            if index is None:
-                changed.fill_(number)
+            if value.place is None:
+                changed.fill_(value.number)
             else:
-                changed.view(-1)[index % max(changed.numel(), 1)] = number
+                changed.view(-1)[value.place % max(changed.numel(), 1)] = value.number
             args[position] = changed
         return plain.given(tuple(args))
 
@@ -82,8 +95,8 @@ class Start:
         return replace(self, sizes=tuple((k, size if k == name else n) for k, n in self.sizes))
 
     def with_value(self, position: int, value: Any) -> Start:
-        kept = tuple(change for change in self.changes if change[0] != position or isinstance(value, tuple))
-        return replace(self, changes=(*kept, (position, value)))
+        kept = tuple(c for c in self.changes if c.position != position or isinstance(value, Element))
+        return replace(self, changes=(*kept, Change(position, value)))
 
 
 class Reach:
@@ -97,7 +110,7 @@ class Reach:
         texts = covered.stages.source.files.values()
         self._asks_for_threads = any(_OF_THREADS.search(text) for text in texts)
         #: what ran at the case from which others are made
-        self.had = frozenset[Any]()
+        self.ran_at_start = frozenset[Any]()
 
     def run(self) -> list[Gap]:
         """Search, compare each case that reaches new code, and return what is left.
@@ -113,9 +126,9 @@ class Reach:
             start = waiting.pop(0)
             proposals = [p for p in self._proposals(start) if p not in self.tried]
             for number in range(0, len(proposals), COVERAGE.proposals_at_once):
-                some = proposals[number : number + COVERAGE.proposals_at_once]
-                self.tried.update(some)
-                reached = self._reach(some) if self._time_left() else []
+                at_once = proposals[number : number + COVERAGE.proposals_at_once]
+                self.tried.update(at_once)
+                reached = self._reach(at_once) if self._time_left() else []
                 if reached:
                     # what was just reached has further conditions
                     waiting = [*reached, start, *waiting]
@@ -156,16 +169,16 @@ class Reach:
             ran |= self._run([p for p in made if p.placing.threads == team], made)
         new = ran - before
         # each of several conditions may have been met before, and not all at once
-        wanted = new or (self.covered.near(self.gaps) - self.had) & ran
+        wanted = new or (self.covered.near(self.gaps) - self.ran_at_start) & ran
         if not wanted:
             return []
         # their calls once more, one at a time, say which of them it was
-        found = [p for p in made if len(made) == 1 or not wanted.isdisjoint(self._run([p], made))]
+        reaching = [p for p in made if len(made) == 1 or not wanted.isdisjoint(self._run([p], made))]
         if new:
             self.gaps = self.covered.gaps()
-            for proposal in found:
+            for proposal in reaching:
                 self._compare(proposal)
-        return found
+        return reaching
 
     def _run(self, proposals: Sequence[Start], made: Mapping[Start, Made]) -> frozenset[Any]:
         """Make the calls of proposals with one number of threads, and return what ran."""
@@ -173,7 +186,7 @@ class Reach:
         if team:
             self.covered.worker.team(team, stages.context.left(_TEAM_SECONDS))
         try:
-            return self.covered.run([made[p] for p in proposals])[0]
+            return self.covered.run([made[p] for p in proposals]).ran
         finally:
             if team and not self.covered.worker.gone():
                 self.covered.worker.team(stages.threads, stages.context.left(_TEAM_SECONDS))
@@ -187,23 +200,23 @@ class Reach:
             return []
         # forget what earlier calls compared
         self.covered.run([], compared=True)
-        self.had, told = self.covered.run([made], compared=True)
+        self.ran_at_start, answer = self.covered.run([made], compared=True)
         self.gaps = self.covered.gaps()
         case = start.case(self.covered)
         lines = {(gap.file, line) for gap in self.gaps for line in (gap.guard, *gap.lines[:1]) if line}
-        all_pairs = list(dict.fromkeys(self._operands(told, lines)))
+        all_pairs = list(dict.fromkeys(self._operands(answer.compared, lines)))
         pairs = [(x, y) for a, b in all_pairs for x, y in ((a, b), (b, a)) if a != b]
         numbers = sorted({n for file, line in lines for n in _numbers(self.covered.places.text(file, line))})
         # a number of the source is more often the end of a branch than one that was made
         pairs.sort(key=lambda pair: pair[1] not in numbers)
         free = self._free(case)
-        found = [p for a, b in pairs for p in self._by_size(start, a, b)]
-        found += [p for number in numbers for p in self._named_sizes(start, number)]
+        sizes = [p for a, b in pairs for p in self._by_size(start, a, b)]
+        sizes += [p for number in numbers for p in self._named_sizes(start, number)]
         values = [p for a, b in pairs for p in self._by_value(start, case, free, a, b)]
         values += [p for number in numbers for p in self._named_values(start, case, free, number)]
         scalars = [i for i, spec in enumerate(self.task.args) if spec.kind is ArgKind.SCALAR]
-        values.sort(key=lambda p: p.changes[-1][0] not in scalars)
-        return list(dict.fromkeys([*found, *self._by_place(start, case, all_pairs), *values]))
+        values.sort(key=lambda p: p.changes[-1].position not in scalars)
+        return list(dict.fromkeys([*sizes, *self._by_place(start, case, all_pairs), *values]))
 
     def _by_place(self, start: Start, case: Case, pairs: Collection[tuple[float, float]]) -> Iterator[Start]:
         """Yield cases in which an operand changes with where an argument lies, or with the team."""
@@ -214,14 +227,14 @@ class Reach:
                 for placing in start.placing.others(case.args, places, first, other, threads):
                     yield replace(start, placing=placing)
 
-    def _operands(self, told: dict[str, Any], lines: set[tuple[str, int]]) -> Iterator[tuple[float, float]]:
-        """Yield the operands of the comparisons in ``lines``, those that are equal last."""
-        for one in told["compared"]:
-            if self.covered.places.of("/", one["file"], one["line"]) not in lines:
+    def _operands(self, compared: Sequence[Comparison], lines: set[tuple[str, int]]) -> Iterator[tuple[float, float]]:
+        """Yield the operands of the comparisons in ``lines``."""
+        for comparison in compared:
+            if self.covered.places.of("/", comparison["file"], comparison["line"]) not in lines:
                 continue
-            for pair in one.get("pairs", ())[: COVERAGE.operand_pairs]:
-                if all(isinstance(n, (int, float)) for n in pair):
-                    yield pair[0], pair[1]
+            for one, other in comparison["pairs"][: COVERAGE.operand_pairs]:
+                if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+                    yield one, other
 
     def _by_size(self, start: Start, a: float, b: float) -> Iterator[Start]:
         """Yield cases in which the operand ``a`` becomes ``b`` or a neighbour, as far as it is made from a size."""
@@ -297,11 +310,11 @@ class Reach:
         else:
             return
         for number in numbers:
-            yield start.with_value(position, (index, number))
+            yield start.with_value(position, Element(index, number))
         if value.is_floating_point() and not len(hits):
             # what is compared may be made from all elements
             for number in numbers[-2:]:
-                yield start.with_value(position, (None, number))
+                yield start.with_value(position, Element(None, number))
 
     def _named_sizes(self, start: Start, number: float) -> Iterator[Start]:
         """Yield cases in which a size is a number of the source's condition."""
@@ -316,7 +329,7 @@ class Reach:
                 if spec.kind is ArgKind.SCALAR and not isinstance(value, bool):
                     yield from self._scalars(start, position, value, float(value), signed)
             by_value = self._by_value(start, case, free, math.nan, signed)
-            yield from (p for p in by_value if isinstance(p.changes[-1][1], tuple))
+            yield from (p for p in by_value if isinstance(p.changes[-1].value, Element))
 
     # -- what was reached
 
@@ -334,8 +347,8 @@ class Reach:
             case = case.judged_as(Family.EDGES)
             if is_noise(case):
                 return
-        beyond = [change for change in start.changes if not self._is_own(case, *change)]
-        scalars = [p for p, _ in start.changes if self.task.args[p].kind is ArgKind.SCALAR]
+        beyond = [change for change in start.changes if not self._is_own(case, change)]
+        scalars = [c.position for c in start.changes if self.task.args[c.position].kind is ArgKind.SCALAR]
         if start.placing and is_right(stages, case):
             self._compare_placed(start, case)
             return
@@ -345,13 +358,14 @@ class Reach:
         if is_right(stages, case, lay_out(case.args)):
             return
         stages.restart_ended()
-        for position, value in start.changes:
-            name = self.task.args[position].name
-            if position in scalars:
-                default = cases.Case(self.task, start.sizes, Family.OWN, start.seed).args[position]
+        for change in start.changes:
+            name = self.task.args[change.position].name
+            if change.position in scalars:
+                default = cases.Case(self.task, start.sizes, Family.OWN, start.seed).args[change.position]
                 stages.context.findings.add(ScalarLimit(argument=name, value=default, refuted=True))
-            elif (position, value) in beyond:
-                stages.context.findings.add(DrawnLimit(argument=name, values=f"{value[1]:.6g} in {name} not handled"))
+            elif change in beyond:
+                values = f"{change.value.number:.6g} in {name} not handled"
+                stages.context.findings.add(DrawnLimit(argument=name, values=values))
 
     def _compare_placed(self, start: Start, case: Case) -> None:
         """Compare the kernel's answer where the arguments lie elsewhere, or with another team; it is right otherwise.
@@ -374,16 +388,17 @@ class Reach:
         elif not placing.strides:
             raise stages.refused(case, "race", "wrong with another team of threads, in code that only such a team runs")
 
-    def _is_own(self, case: Case, position: int, value: Any) -> bool:
+    def _is_own(self, case: Case, change: Change) -> bool:
         """May the task's own inputs have such a value?"""
-        spec = self.task.args[position]
+        spec = self.task.args[change.position]
         if spec.kind is ArgKind.SCALAR:
             return True
-        drawn = cases.Case(self.task, case.sizes, Family.OWN, case.seed).args[position]
+        drawn = cases.Case(self.task, case.sizes, Family.OWN, case.seed).args[change.position]
+        number = change.value.number
         if not drawn.is_floating_point():
-            return bool(float(drawn.min()) <= value[1] <= float(drawn.max()))
+            return bool(float(drawn.min()) <= number <= float(drawn.max()))
         low, high = value_bounds(legal_values(spec, drawn, self.task.domain.get(spec.name)), drawn)
-        return low <= float(value[1]) <= high
+        return low <= float(number) <= high
 
 
 def _numbers(text: str) -> Iterator[float]:

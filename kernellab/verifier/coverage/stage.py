@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from kernellab.conditions.code import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.dsls.text import CPP_ENDINGS
@@ -41,24 +41,46 @@ if TYPE_CHECKING:
 
 #: largest finite operand
 _LARGEST = sys.float_info.max
-#: a way between blocks: number of the compiled file, key of the function, number of the arc; or a file and a place
+#: a way between blocks (:class:`native.Way`); or a file of Python and a place
 Ran = tuple[Any, ...]
 
 
-def report(text: bytes) -> dict[str, Any]:
-    """Return the answer of the process that counts: what Python ran, and the operands of comparisons by file and line.
+class Comparison(TypedDict):
+    """Operands of one comparison, in pairs; what JSON has no number for is a text."""
+
+    file: str
+    line: int
+    pairs: list[list[int | float | str]]
+
+
+class Report(NamedTuple):
+    """The answer of the process that counts: what Python ran, unread, and the comparisons."""
+
+    python: Any
+    compared: list[Comparison]
+
+
+class Run(NamedTuple):
+    """What ran in some calls, and the process's answer."""
+
+    ran: frozenset[Ran]
+    report: Report
+
+
+def report(text: bytes) -> Report:
+    """Read the answer of the process that counts.
 
     Raises:
         ValueError: It is none, which the candidate's own code may have written.
     """
     try:
-        told = json.loads(text)
+        answer = json.loads(text)
     except RecursionError:
         raise ValueError("the answer is none") from None
-    compared = told.get("compared", []) if isinstance(told, dict) else None
+    compared = answer.get("compared", []) if isinstance(answer, dict) else None
     if not isinstance(compared, list) or not all(map(_is_comparison, compared)):
         raise ValueError("the answer is none")
-    return {"python": told.get("python"), "compared": compared}
+    return Report(answer.get("python"), compared)
 
 
 def _is_comparison(one: Any) -> bool:
@@ -94,7 +116,7 @@ class Covered:
         reads_python = stages.context.interpreted or not stages.context.adapter.makes_code
         self.python = python.Code(source.files, source.entry) if reads_python else None
 
-    def make(self, calls: Sequence[Made], compared: bool = False) -> dict[str, Any]:
+    def make(self, calls: Sequence[Made], compared: bool = False) -> Report:
         """Make calls, whose results are not needed, and return what the process says it has counted so far, with
         ``compared`` also the operands of comparisons since the last time.
 
@@ -123,32 +145,32 @@ class Covered:
         self.worker.ask(message, self.stages.context.left(seconds))
         return report(native.plain(self.worker.scratch / inside.ANSWER))
 
-    def run(self, calls: Sequence[Made], compared: bool = False) -> tuple[frozenset[Ran], dict[str, Any]]:
-        """Make calls as :meth:`make` does; return what ran in them, and the process's answer. Adds it to ``ran``."""
+    def run(self, calls: Sequence[Made], compared: bool = False) -> Run:
+        """Make calls as :meth:`make` does, and add what ran in them to ``ran``."""
         for counts, _ in self.compiled:
             counts.unlink(missing_ok=True)
-        told = self.make(calls, compared)
-        found = set[Ran]()
+        answer = self.make(calls, compared)
+        ran = set[Ran]()
         for number, (counts, notes) in enumerate(self.compiled):
             notes.clear()
             with contextlib.suppress(FileNotFoundError):  # none of it has run
                 gcov.add_counts(notes, native.plain(counts))
-            found |= {
+            ran |= {
                 native.Way(number, key, i)
                 for key, function in notes.functions.items()
                 for i, count in enumerate(function.taken)
                 if count
             }
         if self.python is not None:
-            found |= self.python.ran(told.get("python"))
-        self.ran |= found
-        return frozenset(found), told
+            ran |= self.python.ran(answer.python)
+        self.ran |= ran
+        return Run(frozenset(ran), answer)
 
     def gaps(self) -> list[Gap]:
         """Return what has not run so far."""
         self._restore()
-        found = native.gaps(self.compiled, self.places)
-        return found + (self.python.gaps(self.ran) if self.python is not None else [])
+        gaps = native.gaps(self.compiled, self.places)
+        return gaps + (self.python.gaps(self.ran) if self.python is not None else [])
 
     def near(self, gaps: Sequence[Gap]) -> set[Ran]:
         """Return what runs just before the conditions that decided against ``gaps``."""
@@ -205,7 +227,7 @@ def check(stages: Stages, covered: Covered, calls: Calls) -> str:
     findings, began, end = stages.context.findings, time.monotonic(), stages.context.end
     stages.context.end = math.inf
     try:
-        gaps, made, left = _replayed(covered, calls)
+        replayed = _replayed(covered, calls)
     except (WorkerFailure, OSError, ValueError) as error:
         findings.add(CoverageUnknown(reason=_words(error)))
         return ""
@@ -218,12 +240,13 @@ def check(stages: Stages, covered: Covered, calls: Calls) -> str:
         # what the judge adds does not count against the candidate's deadline
         stages.context.end = end
         stages.context.wait(time.monotonic() - began)
-    if gaps is None:
+    if replayed is None:
         return ""
-    regions = list(_regions(covered, gaps))
-    if regions and left:
+    regions = list(_regions(covered, replayed.gaps))
+    if regions and replayed.left:
         more = max(len(regions) - COVERAGE.named_regions, 0)
-        findings.add(CoverageUnknown(left=left, regions=tuple(regions[: COVERAGE.named_regions]), more=more))
+        named = tuple(regions[: COVERAGE.named_regions])
+        findings.add(CoverageUnknown(left=replayed.left, regions=named, more=more))
         return ""
     if regions:
         findings.add(
@@ -232,25 +255,33 @@ def check(stages: Stages, covered: Covered, calls: Calls) -> str:
             )
         )
         return ""
-    return f"all of its code ran ({made} calls)"
+    return f"all of its code ran ({replayed.calls} calls)"
 
 
-def _replayed(covered: Covered, calls: Calls) -> tuple[list[Gap] | None, int, int]:
-    """Return what never ran (None if nothing is known), and the numbers of calls that were and were not made again."""
+class _Replayed(NamedTuple):
+    """What never ran, and the numbers of calls that were and were not made again."""
+
+    gaps: list[Gap]
+    calls: int
+    left: int
+
+
+def _replayed(covered: Covered, calls: Calls) -> _Replayed | None:
+    """Make the calls again, and search for inputs that reach more. None if nothing is known."""
     stages, worker = covered.stages, covered.worker
     worker.finish_build(stages.context.left(COVERAGE.build_seconds))
     covered.compiled = native.compiled(worker.scratch) if covered.is_native else []
     if covered.is_native and not covered.compiled and _has_native(stages):
         stages.context.findings.add(CoverageUnknown(reason="it is compiled in a way that counts nothing"))
-        return None, 0, 0
+        return None
     made = calls.in_order()
     end = time.monotonic() + COVERAGE.replay_seconds * crowding()
     gaps: list[Gap] = []
     done = 0
     while done < len(made) and time.monotonic() < end:
-        some = list(together(made[done:]))
-        ran, _ = covered.run(some)
-        done += len(some)
+        at_once = list(together(made[done:]))
+        ran = covered.run(at_once).ran
+        done += len(at_once)
         gaps = covered.gaps() if ran else gaps
         if ran and not gaps:
             break
@@ -260,7 +291,7 @@ def _replayed(covered: Covered, calls: Calls) -> tuple[list[Gap] | None, int, in
             gaps = reach.run()
         except WorkerFailure:  # what is known so far stays
             gaps = reach.gaps
-    return gaps, done, len(made) - done + calls.dropped
+    return _Replayed(gaps, done, len(made) - done + calls.dropped)
 
 
 def _has_native(stages: Stages) -> bool:
