@@ -48,6 +48,19 @@ def silence(seconds: float, last: str) -> str:
     return f"The judge said nothing for {seconds:.0f} s{after}, and was stopped. There is no verdict on the kernel."
 
 
+class _Stages:
+    """Passes the reported stages on, and keeps the name of the last one."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.last = ""
+
+    def report(self, result: StageResult) -> None:
+        self.last = result.name.value
+        if self._progress is not None:
+            self._progress(result)
+
+
 class Verifier:
     """Keeps a judge and its fork servers warm. A context manager whose exit leaves no process and no file.
 
@@ -223,31 +236,16 @@ class Verifier:
             return remote.ask(request, progress, wanted, deadline, self.patience, cancel)
         channel = self._start()
         # where judges take turns, a judge is silent during the turns of the others
-        patience = self.patience + (TURNS if turns.environment() else 0.0)
-        silent, last = False, ""
+        seconds = deadline + self.patience + (TURNS if turns.environment() else 0.0)
+        stages = _Stages(progress)
+        message = None
         try:
-            channel.settimeout(deadline + patience)
+            channel.settimeout(seconds)
             wire.send(channel, request)
-            while True:
-                if cancel is not None:
-                    self._hear(channel, cancel, deadline + patience)
-                message = wire.receive(channel)
-                if message is None:
-                    break
-                if "progress" in message:
-                    result = StageResult.model_validate(message["progress"])
-                    last = result.name.value
-                    if progress is not None:
-                        progress(result)
-                elif "error" in message:
-                    if message.get("trace"):
-                        # its own fault: its state is now unknown
-                        self.close()
-                    raise raised(message)
-                elif wanted in message:
-                    return message
+            message = self._answer(channel, wanted, stages, seconds, cancel)
         except TimeoutError:
-            silent = True
+            if self._process is not None:
+                raise self._silenced(seconds, stages.last) from None
         except (OSError, wire.Malformed):
             pass  # reported below as a judge that has ended
         except KernellabError:
@@ -258,21 +256,48 @@ class Verifier:
             raise
         finally:
             self._asked = time.monotonic()
-        code = None
-        if silent and self._process is not None:
+        if message is None:
+            raise self._ended()
+        return message
+
+    def _answer(
+        self, channel: socket.socket, wanted: str, stages: _Stages, seconds: float, cancel: threading.Event | None
+    ) -> dict[str, Any] | None:
+        """The judge's message ``wanted``; None if the judge has ended. Raises the error that it reports."""
+        while True:
+            if cancel is not None:
+                self._hear(channel, cancel, seconds)
+            message = wire.receive(channel)
+            if message is None or wanted in message:
+                return message
+            if "progress" in message:
+                stages.report(StageResult.model_validate(message["progress"]))
+            elif "error" in message:
+                if message.get("trace"):
+                    # its own fault: its state is now unknown
+                    self.close()
+                raise raised(message)
+
+    def _silenced(self, seconds: float, last: str) -> VerifierError:
+        """End a judge that said nothing for ``seconds`` after its stage ``last``. Returns the error that says so."""
+        if self._process is not None:
             self._process.kill()
-            self.close()
-            raise VerifierError(
-                silence(deadline + patience, last),
-                "Verify again (a new judge starts automatically); where it stays silent on a machine with nothing else "
-                "to do, choose smaller sizes, and see that the reference ends at them.",
-            )
+        self.close()
+        return VerifierError(
+            silence(seconds, last),
+            "Verify again (a new judge starts automatically); where it stays silent on a machine with nothing else "
+            "to do, choose smaller sizes, and see that the reference ends at them.",
+        )
+
+    def _ended(self) -> VerifierError:
+        """Clear up after a judge that has ended. Returns the error that says how."""
+        code = None
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(2)
         self.close()
         how = f" by {signal.Signals(-code).name}" if code is not None and code < 0 else ""
-        raise VerifierError(
+        return VerifierError(
             f"The judge process was ended{how} in the middle of a verification.",
             "There is no verdict; verify again (a new judge starts automatically).",
         )

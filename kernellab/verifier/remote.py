@@ -38,10 +38,14 @@ _SERVER = "kernellab.verifier.judge.afar"
 WAIT, _PAUSE = 300.0, 1.0
 #: number of times that a request is repeated after its connection ended while it was judged
 _CUTS = 2
-#: seconds: between two checks for cancellation; to connect by ssh; for a machine to report what it is
-_LOOK, _THROUGH, _DETECT = 0.1, 15, 180.0
-#: seconds to connect to a Dask scheduler
-_CONNECT = 10.0
+#: seconds between two checks for cancellation
+_LOOK = 0.1
+#: seconds to connect by ssh, and to a Dask scheduler
+_SSH_CONNECT, _DASK_CONNECT = 15, 10.0
+#: seconds for a worker's finished answer to arrive from Dask
+_DASK_RESULT = 15
+#: seconds for a machine to report what it is
+_DETECT = 180.0
 #: prefix of the address of a judge behind ssh
 SSH = "ssh://"
 _SSH = re.compile(SSH + r"((?:[\w.+][\w.+-]*@)?[\w.][\w.-]*)(?::(\d+))?(/[\w./+-]+)?")
@@ -62,10 +66,27 @@ class _Link(Protocol):
 _Progress = Callable[[StageResult], None] | None
 
 
-class _Heard(Protocol):
-    """Called while waiting, and with ``alive`` when the other end shows that it works. Raises VerifierError."""
+class _Heard:
+    """Called while waiting, and with ``alive`` when the other end shows that it works.
 
-    def __call__(self, alive: bool = False) -> None: ...
+    Raises:
+        VerifierError: ``cancel`` was set, or the other end was silent for ``seconds``.
+    """
+
+    def __init__(self, where: str, seconds: float, cancel: threading.Event | None) -> None:
+        self._where, self._seconds, self._cancel = where, seconds, cancel
+        self._until = time.monotonic() + seconds
+
+    def __call__(self, alive: bool = False) -> None:
+        if alive:
+            self._until = time.monotonic() + self._seconds
+        if self._cancel is not None and self._cancel.is_set():
+            raise VerifierError("The verification was stopped.", "There is no verdict; verify again.")
+        if time.monotonic() > self._until:
+            raise VerifierError(
+                f"The judge at {self._where} said nothing for {self._seconds:.0f} s.",
+                "See that a device is free there, and verify again.",
+            )
 
 
 class Remote:
@@ -80,7 +101,7 @@ class Remote:
         self.where = where
         self._link: _Link | None = None
         #: has it answered once, so that a lost connection is worth waiting for?
-        self._known = False
+        self._has_answered = False
         self._client = uuid.uuid4().hex
 
     def ask(
@@ -93,56 +114,11 @@ class Remote:
         Raises:
             VerifierError: no connection, no answer, or cancelled; and what the judge there raises.
         """
-        who = {"version": installed(), "client": self._client}
-        message = {**who, "request": request, "wanted": wanted, "deadline": deadline}
-        until = time.monotonic() + deadline + patience
-        lost_at, cuts = 0.0, 0
-
-        def heard(alive: bool = False) -> None:
-            nonlocal until
-            if alive:
-                until = time.monotonic() + deadline + patience
-            if cancel is not None and cancel.is_set():
-                raise VerifierError("The verification was stopped.", "There is no verdict; verify again.")
-            if time.monotonic() > until:
-                raise VerifierError(
-                    f"The judge at {self.where} said nothing for {deadline + patience:.0f} s.",
-                    "See that a device is free there, and verify again.",
-                )
-
+        message = {
+            "version": installed(), "client": self._client, "request": request, "wanted": wanted, "deadline": deadline,
+        }  # fmt: skip
         try:
-            while True:
-                judging = False
-                try:
-                    if self._link is None:
-                        self._link = _open(self.where)
-                        self._link.ask({**message, "request": {"op": "hello"}}, heard, None)
-                        self._known, lost_at = True, 0.0
-                    judging = True
-                    answer = self._link.ask(message, heard, progress)
-                    break
-                except Lost as lost:
-                    self.close()
-                    cuts += judging
-                    if cuts > _CUTS:
-                        raise VerifierError(
-                            f"The connection to {self.where} ended {cuts} times during this request: {lost}",
-                            "See that machine's memory and logs, and ask again.",
-                        ) from None
-                    now = time.monotonic()
-                    lost_at = lost_at or now
-                    if not self._known or now - lost_at > WAIT:
-                        raise JudgeLost(
-                            f"There is no connection to {self.where}: {lost}",
-                            "See that the machine is up, and ask again: nothing else is lost.",
-                        ) from None
-                    heard(alive=True)  # the repeated request gets its full time
-                    time.sleep(_PAUSE)
-                except wire.Malformed as fault:
-                    raise VerifierError(
-                        f"What answers at {self.where} is no judge: it sent {fault}.",
-                        "See that the shell there prints nothing of itself to what ssh runs.",
-                    ) from None
+            answer = self._ask_until_answered(message, _Heard(self.where, deadline + patience, cancel), progress)
         except BaseException:
             # a late answer must not be read as the answer to the next request
             self.close()
@@ -150,6 +126,45 @@ class Remote:
         if "error" in answer:
             raise raised(answer)
         return answer
+
+    def _ask_until_answered(self, message: dict[str, Any], heard: _Heard, progress: _Progress) -> dict[str, Any]:
+        """Ask, and connect again if the connection is lost. Raises VerifierError."""
+        lost_at: float | None = None
+        cuts = 0
+        while True:
+            is_judging = False
+            try:
+                if self._link is None:
+                    self._link = _open(self.where)
+                    self._link.ask({**message, "request": {"op": "hello"}}, heard, None)
+                    self._has_answered, lost_at = True, None
+                is_judging = True
+                return self._link.ask(message, heard, progress)
+            except Lost as lost:
+                self.close()
+                cuts += is_judging
+                lost_at = time.monotonic() if lost_at is None else lost_at
+                self._require_hope(lost, cuts, lost_at)
+                heard(alive=True)  # the repeated request gets its full time
+                time.sleep(_PAUSE)
+            except wire.Malformed as fault:
+                raise VerifierError(
+                    f"What answers at {self.where} is no judge: it sent {fault}.",
+                    "See that the shell there prints nothing of itself to what ssh runs.",
+                ) from None
+
+    def _require_hope(self, lost: Lost, cuts: int, lost_at: float) -> None:
+        """Raises VerifierError if a request was cut off too often, or the connection was lost for too long."""
+        if cuts > _CUTS:
+            raise VerifierError(
+                f"The connection to {self.where} ended {cuts} times during this request: {lost}",
+                "See that machine's memory and logs, and ask again.",
+            ) from None
+        if not self._has_answered or time.monotonic() - lost_at > WAIT:
+            raise JudgeLost(
+                f"There is no connection to {self.where}: {lost}",
+                "See that the machine is up, and ask again: nothing else is lost.",
+            ) from None
 
     def close(self) -> None:
         link, self._link = self._link, None
@@ -189,10 +204,10 @@ class _Ssh:
         match = _SSH.fullmatch(where)
         assert match is not None
         host, port, python = match.groups()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the link)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the link)
         self._channel, theirs = socket.socketpair()
         # only a key or an agent may answer, no prompt; a lost machine is detected within 15 s
-        options = ["BatchMode=yes", f"ConnectTimeout={_THROUGH}", "ServerAliveInterval=5", "ServerAliveCountMax=3"]
+        options = ["BatchMode=yes", f"ConnectTimeout={_SSH_CONNECT}", "ServerAliveInterval=5", "ServerAliveCountMax=3"]
         there = f"exec {shlex.quote(python or 'python3')} -m {_SERVER}"
         command = ["ssh", "-T", *(word for o in options for word in ("-o", o)), *(["-p", port] if port else []), host]
         with theirs:
@@ -201,7 +216,7 @@ class _Ssh:
                     [*command, there],
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
-                    stderr=self._said.fileno(),
+                    stderr=self._errors.fileno(),
                     start_new_session=True,
                 )
             except FileNotFoundError:
@@ -229,13 +244,13 @@ class _Ssh:
         with suppress(OSError):
             self._process.terminate()
         self._process.wait()
-        self._said.close()
+        self._errors.close()
 
     def _why(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2)
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").split("\n")
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "the connection was closed")
 
 
@@ -265,7 +280,7 @@ class _Dask:
                     alive.clear()
                 heard(is_alive)
                 time.sleep(_LOOK)
-            answer: dict[str, Any] = future.result(timeout=_THROUGH)
+            answer: dict[str, Any] = future.result(timeout=_DASK_RESULT)
         except (Lost, KernellabError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # Dask's exceptions have no stable base class
@@ -296,7 +311,7 @@ def connected(address: str) -> Any:
             f"A cluster needs {error.name}, which is not installed.", "pip install 'kernellab[cluster]'."
         ) from None
     try:
-        return client(f"tcp://{address}", timeout=_CONNECT)
+        return client(f"tcp://{address}", timeout=_DASK_CONNECT)
     except OSError as error:
         raise EvolveError(
             f"No Dask scheduler answers at {address}: {error}", "Start one with `dask scheduler`."
