@@ -33,8 +33,8 @@ from kernellab.verifier.stages import fast
 from kernellab.verifier.stages.context import Findings
 from kernellab.verifier.timing.checks import Checks
 from kernellab.verifier.timing.contents import Contents
+from kernellab.verifier.timing.machine import MachineUse
 from kernellab.verifier.timing.sides import Result, Side, enough, less_handshake, mark_disturbed
-from kernellab.verifier.timing.timed import _Machine
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
 
@@ -135,7 +135,7 @@ def test_calls_that_wait_longer_than_others_had_the_cores_wait_for_themselves() 
 def test_what_other_processes_used_of_the_cores_is_told_from_what_is_ours() -> None:
     cores = sorted(os.sched_getaffinity(0))
     worker: Any = SimpleNamespace(used=lambda: 0.0)
-    machine = _Machine([worker], cores)
+    machine = MachineUse([worker], cores)
     if machine.others() is None:
         pytest.skip("this system counts no processor time")
     end = time.process_time() + 0.3

@@ -28,6 +28,7 @@ from kernellab.verifier.protocol.memory import Layout, lay_out, tensor_bytes
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.checks import Checks, lies_wrong, reference_shares, writes_input
 from kernellab.verifier.timing.contents import Contents, loose_arguments
+from kernellab.verifier.timing.machine import MachineUse
 from kernellab.verifier.timing.sides import (
     VERDICT,
     BaselineFailed,
@@ -126,9 +127,9 @@ class _Run:
         #: outputs (with strides) that were not contiguous in some call, or should not be contiguous
         self.strided: set[tuple[int, tuple[int, ...]]] = set()
         #: inputs prepared for calls with a look at the program counters
-        self.spare: dict[int, tuple[Any, ...]] = {}
+        self.spares: dict[int, tuple[Any, ...]] = {}
         #: processor seconds, and wall-clock seconds, of the candidate's timed calls
-        self.used = self.took = 0.0
+        self.processor_seconds = self.call_seconds = 0.0
         #: the active worker of each team
         self.active: dict[str, int] = {}
         #: by round, which only the judge knows
@@ -136,20 +137,24 @@ class _Run:
         self.canaries = secret_rounds(canaries, least, TIMING.max_pairs // self.block, self.random)
 
     def measure(self, budget: float) -> Result:
+        """Warm all workers, make the rounds, and evaluate them."""
         with aside():
             for worker in self.workers:
                 self._warm(worker)
             handshake = self._calibrate(self.workers[1] if self.baselines else self.candidate.worker)
-            self.machine = machine = _Machine(self.workers, self.cores)
+            machine = MachineUse(self.workers, self.cores)
             with self.looks or nullcontext():
-                self._rounds(budget, handshake)
-        done = len(self.candidate.seconds)
-        clean = sum(calm_pairs(self.sides))
-        disturbed = 1 - clean / done
+                self._rounds(budget, handshake, machine)
+        return self._result(handshake, machine)
+
+    def _result(self, handshake: float, machine: MachineUse) -> Result:
+        """Leave out the disturbed pairs, if enough others remain, and evaluate the rest."""
+        clean = calm_pairs(self.sides)
+        done, too_few = len(clean), sum(clean) < self.pace.least
+        disturbed = 1 - sum(clean) / done
         taken_share = machine.taken(bool(process_stats.threads(self.candidate.worker.pid)))
-        too_few = clean < self.pace.least
         busy = max(taken_share, disturbed if too_few else 0.0) > TIMING.taken_share
-        keep = [True] * done if too_few else calm_pairs(self.sides)
+        keep = [True] * done if too_few else clean
         left_out = done - sum(keep)
         conditions: list[Condition] = [Mark(kind="contents-repeated")] if self.contents.repeated else []
         conditions += self._strides()
@@ -167,8 +172,13 @@ class _Run:
             max(disturbed, taken_share), noise, busy,
             ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
             conditions=tuple(conditions), left_out=left_out, others=machine.others() or 0.0,
-            cores=self.used / self.took if self.took > TIMING.extra_cores_seconds else 0.0,
+            cores=self._cores_used(),
         )  # fmt: skip
+
+    def _cores_used(self) -> float:
+        """Average number of cores of the candidate's timed calls; 0 if they are too short to tell."""
+        is_long = self.call_seconds > TIMING.extra_cores_seconds
+        return self.processor_seconds / self.call_seconds if is_long else 0.0
 
     def _strides(self) -> list[Condition]:
         """Conditions for outputs that are not contiguous where the reference's are."""
@@ -178,14 +188,14 @@ class _Run:
         lost = [answers.lost_form(i, *forms[i], strides) for i, strides in sorted(self.strided)]
         return [condition for condition in lost if condition is not None]
 
-    def _rounds(self, budget: float, handshake: float) -> None:
+    def _rounds(self, budget: float, handshake: float, machine: MachineUse) -> None:
         start = time.monotonic()
         done = stretch = 0
         while done < TIMING.max_pairs:
             if done >= stretch * TIMING.renew_pairs:
                 self._stretch(stretch)
                 stretch += 1
-            self._round(handshake, self.canaries.pop(done // self.block, []))
+            self._round(handshake, machine, self.canaries.pop(done // self.block, []))
             done += self.block
             # the time to draw the task's own inputs does not count as a kernel's
             spent = time.monotonic() - start - min(self.contents.seconds, TIMING.drawing_seconds)
@@ -196,7 +206,7 @@ class _Run:
                 break
         for _, canaries in sorted(self.canaries.items()):
             for canary in canaries:
-                canary.judge(self._hear(self.candidate.worker, canary))
+                canary.judge(self._call_canary(self.candidate.worker, canary))
 
     def _knows_contents(self, keep: Sequence[bool]) -> bool:
         """Do calls take longer, relative to the first baseline's, on drawn contents than on mixed ones?"""
@@ -225,7 +235,7 @@ class _Run:
         self._prepare(worker)
         while len(times) < TIMING.warm_calls:
             args = self.contents.warming(len(times) % 2)
-            times.append(self._turn(worker, args).seconds)
+            times.append(self._call(worker, args).seconds)
             place.update()
             if settled_calls(times) or time.monotonic() - start > self.pace.warm_seconds:
                 break
@@ -241,16 +251,16 @@ class _Run:
             if number and self.bytes <= TIMING.renew_bytes:
                 worker.renew()
             self._prepare(worker)
-            self._turn(worker, self.contents.warming(1))
+            self._call(worker, self.contents.warming(1))
 
     def _worker(self, side: Side) -> Worker:
         return side.workers[self.active[side.name]] if isinstance(side, Team) else side.worker
 
-    def _round(self, handshake: float, canaries: Sequence[Canary]) -> None:
+    def _round(self, handshake: float, machine: MachineUse, canaries: Sequence[Canary]) -> None:
         """Run one block of each side, in a newly drawn order (A B B A over the rounds on average), with the same
         contents for all sides, so that the ratios are paired. Outputs are compared after the round, outside the clock:
         with the reference or, where that is slow, mostly with the first baseline's outputs for the same contents."""
-        self._lay_ready()
+        self._prepare_spares()
         block = []
         for i in range(self.block):
             block.append(self.contents.next(i))
@@ -262,7 +272,7 @@ class _Run:
             side_outputs = self._block(side, block, handshake, canaries, canary_outputs)
             if side is self.candidate or side is self.baselines[0]:
                 outputs[side.name] = side_outputs
-        mark_disturbed(self.sides, self.machine.others())
+        mark_disturbed(self.sides, machine.others())
         ours = outputs[self.candidate.name]
         for i, (args, is_checked) in enumerate(zip(block, wanted, strict=True)):
             if is_checked or not self.baselines:
@@ -282,7 +292,7 @@ class _Run:
 
     def _block(
         self, side: Side, block: Sequence[tuple[Any, ...]], handshake: float, canaries: Sequence[Canary],
-        heard: list[tuple[Canary, list[Tensor]]],
+        canary_outputs: list[tuple[Canary, list[Tensor]]],
     ) -> list[list[Tensor]]:  # fmt: skip
         """The outputs of each call. A baseline's are read too, and its inputs inspected, even if the result is not
         used: the judge must do the same work between the calls of every side, since that work leaves caches and cores
@@ -295,12 +305,12 @@ class _Run:
         before = self.random.randrange(len(block)) if side is self.candidate and canaries else -1
         for i, args in enumerate(block):
             for canary in canaries if i == before else ():
-                heard.append((canary, self._hear(worker, canary)))
+                canary_outputs.append((canary, self._call_canary(worker, canary)))
             if side is self.candidate:
-                self._looked_at(worker)
+                self._make_looked_at_calls(worker)
             if self.profile is not None:
                 self.profile.skip()
-            call = self._turn(worker, args)
+            call = self._call(worker, args)
             if self.profile is not None:
                 self.profile.take(worker, call)
             side.seconds.append(less_handshake(call.seconds, handshake))
@@ -310,9 +320,9 @@ class _Run:
                 side.maker.append(self.active[side.name])
             if side is self.candidate:
                 # what it used until it had halted does not count as its time
-                self.used += max(call.used - TIMING.halt_seconds, 0.0)
-                self.took += call.seconds
-                outputs.append(self._seen(worker, args, call))
+                self.processor_seconds += max(call.used - TIMING.halt_seconds, 0.0)
+                self.call_seconds += call.seconds
+                outputs.append(self._outputs_of(worker, args, call))
             else:
                 worker.shared(call.answer.outputs)
                 worker.arenas[self.slots[-1]].changed(args, but=worker.written)
@@ -321,36 +331,37 @@ class _Run:
             worker.placement.update()
         return outputs
 
-    def _lay_ready(self) -> None:
+    def _prepare_spares(self) -> None:
         """Prepare inputs for calls with a look, before any side's turn: as many as the last round used."""
         if self.looks is not None:
             spare = TIMING.spare_inputs
             for n in range(spare.small if self.bytes <= TIMING.renew_bytes else spare.large):
-                if n not in self.spare:
-                    self.spare[n] = self.contents.next(TIMING.block_calls + 2 + n, timed=False)
+                if n not in self.spares:
+                    self.spares[n] = self.contents.next(TIMING.block_calls + 2 + n, timed=False)
 
-    def _looked_at(self, worker: Worker) -> None:
+    def _make_looked_at_calls(self, worker: Worker) -> None:
         """Make zero or more uncounted calls before a timed one, with one look at the program counters in each."""
-        while self.looks is not None and self.spare and self.looks.next():
+        while self.looks is not None and self.spares and self.looks.next():
             with self.looks.at(median(self.candidate.seconds[-TIMING.settled_pairs :])):
-                self._turn(worker, self.spare.popitem()[1])
+                self._call(worker, self.spares.popitem()[1])
 
-    def _hear(self, worker: Worker, canary: Canary) -> list[Tensor]:
+    def _call_canary(self, worker: Worker, canary: Canary) -> list[Tensor]:
+        """The outputs of an uncounted call on the canary's contents."""
         if canary.watch is not None:
             end = time.monotonic() + TIMING.watched_seconds
             with canary.watch:
                 while time.monotonic() < end:
-                    self._turn(worker, self.contents.uncounted(TIMING.block_calls + 1))
+                    self._call(worker, self.contents.uncounted(TIMING.block_calls + 1))
         if canary.layout is None:
-            return self._seen(worker, canary.args, self._turn(worker, canary.args, awake=canary.watch is None))
+            return self._outputs_of(worker, canary.args, self._call(worker, canary.args, awake=canary.watch is None))
         for slot in self.slots:
             worker.write(slot, canary.layout, canary.before)
         call = worker.call(canary.layout, self.slots, self.deadline, late=canary.args, awake=True)
-        outputs = self._seen(worker, canary.args, call)
+        outputs = self._outputs_of(worker, canary.args, call)
         self._prepare(worker)
         return outputs
 
-    def _seen(self, worker: Worker, args: tuple[Any, ...], call: Call) -> list[Tensor]:
+    def _outputs_of(self, worker: Worker, args: tuple[Any, ...], call: Call) -> list[Tensor]:
         """The candidate's outputs, if its call respected memory as the checked calls did."""
         ranges, doubled = worker.shared(call.answer.outputs)
         for i, output in enumerate(call.answer.outputs):
@@ -364,7 +375,8 @@ class _Run:
             raise writes_input(self.task, changed)
         return [worker.read(output) for output in call.outputs]
 
-    def _turn(self, worker: Worker, args: tuple[Any, ...], awake: bool = False) -> Call:
+    def _call(self, worker: Worker, args: tuple[Any, ...], awake: bool = False) -> Call:
+        """A call on ``args``; a baseline's failure is reported as the baseline's."""
         try:
             return worker.call(self.layout, self.slots, self.deadline, late=args, awake=awake)
         except WorkerFailure as failure:
@@ -382,35 +394,3 @@ class _Run:
             times.append(worker.call(self.layout, self.slots, self.deadline, op="echo").seconds)
         worker.stop()
         return sorted(times)[len(times) // 10]
-
-
-class _Machine:
-    """The share of the machine that others used since this object was made."""
-
-    def __init__(self, workers: Sequence[Worker], cores: Sequence[int]) -> None:
-        self._workers, self._cores = workers, cores
-        self._busy, self._used = process_stats.busy(cores), self._ours()
-        self._stolen, self._ticks = process_stats.stolen()
-        self._pressure, self._time = process_stats.pressure(), time.monotonic()
-
-    def _ours(self) -> float:
-        """Processor seconds that the workers and this process have used."""
-        return sum(worker.used() for worker in self._workers) + time.process_time()
-
-    def others(self) -> float | None:
-        """Seconds for which other processes, or a hypervisor's other machines, used the cores; None if unknown."""
-        now = process_stats.busy(self._cores)
-        if now is None or self._busy is None:
-            return None
-        return max(now - self._busy - (self._ours() - self._used), 0.0)
-
-    def taken(self, waits_are_counted: bool) -> float:
-        """The share that the hypervisor gave to others; where waits are not counted for each process, at least the
-        share of the time in which any process waited."""
-        stolen, ticks = process_stats.stolen()
-        share = (stolen - self._stolen) / max(ticks - self._ticks, 1)
-        return share if waits_are_counted else max(share, self.pressed())
-
-    def pressed(self) -> float:
-        """The share of the time in which some process of the machine waited for a core."""
-        return min((process_stats.pressure() - self._pressure) / max(time.monotonic() - self._time, 1e-3), 1.0)
