@@ -8,7 +8,7 @@ import os
 import sys
 
 from kernellab.content import module_command
-from kernellab.sandbox import sandbox
+from kernellab.sandbox import readable, sandbox
 
 
 def confined(folder: str, command: list[str]) -> list[str]:
@@ -17,7 +17,7 @@ def confined(folder: str, command: list[str]) -> list[str]:
     if sys.platform != "linux":
         return command
     # the command's environment names neither PYTHONPATH nor the home of a user site
-    return module_command("kernellab.sandbox.run", folder, os.pathsep.join(sorted(sandbox.packages())), *command)
+    return module_command("kernellab.sandbox.run", folder, os.pathsep.join(sorted(readable.packages())), *command)
 
 
 def environment(folder: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
 from kernellab.errors import SketchError
-from kernellab.sandbox import landlock, sandbox, seccomp
+from kernellab.sandbox import landlock, readable, sandbox, seccomp
 from kernellab.sketch.run import client, confined, messages
 from kernellab.sketch.run.machine import is_out_of_memory
 
@@ -95,7 +95,7 @@ def _serve(channel: socket.socket, level: str, scratch: str, writing: int) -> No
         os.chdir("/")
         sandbox.dumpable(False)
     os.close(writing)
-    paths = sandbox.readable() if _LINUX else []
+    paths = readable.trees() if _LINUX else []
     # a worker that searched the imports for garbage would copy each of their pages
     gc.collect()
     gc.freeze()

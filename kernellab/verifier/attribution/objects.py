@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernellab.sandbox.sandbox import packages
+from kernellab.sandbox.readable import packages
 from kernellab.verifier.protocol.sanitize import shown
 
 if TYPE_CHECKING:

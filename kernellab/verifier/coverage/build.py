@@ -17,7 +17,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from kernellab.sandbox.sandbox import packages
+from kernellab.sandbox.readable import packages
 
 #: the object that each of the candidate's objects is linked with
 _HOOKS = Path(__file__).with_name("hooks.c")

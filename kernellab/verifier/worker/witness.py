@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, TypedDict
 
-from kernellab.sandbox.sandbox import packages
+from kernellab.sandbox.readable import packages
 from kernellab.target.threads import is_openmp
 from kernellab.verifier.worker.results import flatten
 
