@@ -27,7 +27,7 @@ from kernellab.verifier.compare.compare import Limits, accepts
 from kernellab.verifier.compare.fast_accept import near as is_near
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.servers import ForkServer
-from kernellab.verifier.protocol import memory, stats
+from kernellab.verifier.protocol import process_memory, stats
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.stages import fast
 from kernellab.verifier.stages.context import Findings
@@ -166,22 +166,22 @@ def test_a_halted_fork_server_goes_on_with_the_next_request() -> None:
 
 
 def test_outputs_are_read_through_proc_where_the_system_call_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_vm_read", lambda *_: (-1, errno.EPERM))
-    monkeypatch.setattr(memory, "READ_BY_FILE", set())
+    monkeypatch.setattr(process_memory, "_vm_read", lambda *_: (-1, errno.EPERM))
+    monkeypatch.setattr(process_memory, "READ_BY_FILE", set())
     held = ctypes.create_string_buffer(bytes(range(200)) * 100, 20000)
-    got = memory.read_bytes(os.getpid(), ctypes.addressof(held), 20000)
+    got = process_memory.read_bytes(os.getpid(), ctypes.addressof(held), 20000)
     assert bytes(got.numpy()) == held.raw
-    assert memory.READ_BY_FILE
+    assert process_memory.READ_BY_FILE
 
 
 def test_a_system_that_lets_nothing_be_read_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(memory, "_vm_read", lambda *_: (-1, errno.EPERM))
+    monkeypatch.setattr(process_memory, "_vm_read", lambda *_: (-1, errno.EPERM))
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(VerifierError, match="SYS_PTRACE"):
-        memory._read(os.getpid(), 0, 0, 8)
+        process_memory._read(os.getpid(), 0, 0, 8)
 
 
 def test_measuring_the_roofs_leaves_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:

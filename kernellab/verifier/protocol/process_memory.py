@@ -123,16 +123,21 @@ def _read(pid: int, remote: int, local: int, count: int) -> None:
     done = 0
     while done < count:
         step = min(count - done, _MOST_BYTES)
-        here, there = _Span(local + done, step), _Span(remote + done, step)
-        copied = _libc.process_vm_readv(
-            ctypes.c_int(pid), ctypes.byref(here), ctypes.c_ulong(1), ctypes.byref(there), ctypes.c_ulong(1), 0
-        )
-        error = ctypes.get_errno() if copied <= 0 else 0
+        copied, error = _vm_read(pid, remote + done, local + done, step)
         if error in (errno.EPERM, errno.ENOSYS, errno.EACCES):
             copied = _file_read(pid, remote + done, local + done, step)
         elif copied <= 0:
             raise Unreadable(os.strerror(error))
         done += copied
+
+
+def _vm_read(pid: int, remote: int, local: int, count: int) -> tuple[int, int]:
+    """Copy by the system call. Returns the number of bytes, and the error's number, 0 if there is none."""
+    here, there = _Span(local, count), _Span(remote, count)
+    copied = _libc.process_vm_readv(
+        ctypes.c_int(pid), ctypes.byref(here), ctypes.c_ulong(1), ctypes.byref(there), ctypes.c_ulong(1), 0
+    )
+    return copied, ctypes.get_errno() if copied <= 0 else 0
 
 
 def _file_read(pid: int, remote: int, local: int, count: int) -> int:
