@@ -19,7 +19,7 @@ from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.stages.fast import _wrong_when_timed
 from kernellab.verifier.timing import contents as of_contents
 from kernellab.verifier.timing.checks import Checks
-from kernellab.verifier.timing.contents import Contents, apart, independent, loose_arguments
+from kernellab.verifier.timing.contents import Contents, distinct_dims, independent, loose_arguments
 from kernellab.verifier.timing.sides import Canary, WrongWhenTimed, secret_rounds
 
 from .kit import Judge
@@ -139,8 +139,8 @@ def test_integers_that_depend_on_others_do_not_change_alone(kind: str) -> None:
 
 def test_the_dimensions_along_which_integers_are_never_equal() -> None:
     chosen = torch.stack([torch.randperm(64)[:8] for _ in range(64)])
-    assert apart(chosen) == [1] and apart(chosen.mT) == [0]
-    assert apart(torch.randint(0, 9, (64, 64))) == [] and apart(chosen > 8) == []
+    assert distinct_dims(chosen) == [1] and distinct_dims(chosen.mT) == [0]
+    assert distinct_dims(torch.randint(0, 9, (64, 64))) == [] and distinct_dims(chosen > 8) == []
 
 
 def test_which_tasks_take_mixed_contents_is_remembered_of_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:

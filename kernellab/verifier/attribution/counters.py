@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,17 @@ _GENERAL, _FLOATING = 1, 2
 _WALL = 0x40000000
 #: a thread that has not stopped within this time (s) is released
 _PATIENCE = 0.02
-#: indices of the program counter and the stack pointer among the general registers, by machine
-_COUNTER = {"x86_64": (16, 19), "aarch64": (32, 31)}
+
+
+class _RegisterIndices(NamedTuple):
+    """Indices of the program counter and the stack pointer among the general registers."""
+
+    counter: int
+    stack: int
+
+
+#: by machine
+_REGISTER_INDICES = {"x86_64": _RegisterIndices(16, 19), "aarch64": _RegisterIndices(32, 31)}
 #: bytes of a stack that are searched for the caller of code without a file
 _STACK = 8192
 #: bytes before and after a program counter that a sample stores
@@ -89,7 +98,7 @@ class Sample:
     code: bytes = b""
     code_at: int = 0
 
-    def stood(self, address: int, count: int) -> bytes:
+    def code_bytes(self, address: int, count: int) -> bytes:
         """``count`` bytes as they were at ``address``; empty unless all of them are known."""
         at = address - self.code_at
         return self.code[at : at + count] if 0 <= at <= len(self.code) - count else b""
@@ -103,7 +112,7 @@ class Sampler:
     """
 
     def __init__(self, worker: Worker) -> None:
-        if platform.machine() not in _COUNTER:
+        if platform.machine() not in _REGISTER_INDICES:
             raise Unseen(f"registers of {platform.machine()} are not known")
         self.worker = worker
         #: for each look, the samples of all running threads
@@ -156,10 +165,10 @@ class Sampler:
             if not is_stopped or not self.worker.at_work:
                 return None
             body = _registers(task, _GENERAL)
-            places = _COUNTER[platform.machine()]
-            if len(body) < 8 * (max(places) + 1):
+            indices = _REGISTER_INDICES[platform.machine()]
+            if len(body) < 8 * (max(indices) + 1):
                 return None
-            address, top = (int(struct.unpack_from("<Q", body, 8 * place)[0]) for place in places)
+            address, top = (int(struct.unpack_from("<Q", body, 8 * index)[0]) for index in indices)
             sample = self._places.sample(pid, address)
             if sample.path:
                 return sample
@@ -196,7 +205,7 @@ class Places:
         at = np.searchsorted(lows, words, side="right").astype(int) - 1
         for number, (word, i) in enumerate(zip(words.tolist(), at.tolist(), strict=True)):
             # a loop that stores nothing on the stack has its return address on top, perhaps that of a forwarded call
-            if i >= 0 and word < maps[i].high and _behind_a_call(pid, word, direct=not number):
+            if i >= 0 and word < maps[i].high and _follows_call(pid, word, direct=not number):
                 return str(maps[i].path)
         return ""
 
@@ -292,7 +301,7 @@ def _tasks(pid: int) -> list[int]:
         return []
 
 
-def _behind_a_call(pid: int, address: int, direct: bool = False) -> bool:
+def _follows_call(pid: int, address: int, direct: bool = False) -> bool:
     """Does an indirect call, or a ``direct`` one, end at ``address``? Only indirect calls reach code made at run time
     (x86-64: FF /2 and E8, aarch64: BLR and BL)."""
     try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -186,18 +186,52 @@ def _computing() -> tuple[str, ...]:
     return tuple(sorted((p for p in named if os.path.getsize(p) >= _LARGE_FILE), key=os.path.getsize))
 
 
+class FunctionPlace(NamedTuple):
+    """The mangled name of a function, "" if none is named, and a byte offset in it."""
+
+    name: str
+    offset: int
+
+
 def symbol_at(path: str, place: int) -> str:
     """The mangled name of the function at a place of a file; "" if its table names none."""
-    return function_at(path, place)[0]
+    return function_at(path, place).name
 
 
-def function_at(path: str, place: int) -> tuple[str, int]:
-    """The mangled name of the function at a place of a file, and the byte offset in it; "" if none is named."""
+def function_at(path: str, place: int) -> FunctionPlace:
+    """The function at a place (bytes) of a file."""
     try:
-        table = _symbols(path)
+        return _symbols(path).at(place)
     except (OSError, ValueError, IndexError, OverflowError, struct.error):
-        return "", 0  # a candidate's file may hold anything
-    return table.at(place) if table is not None else ("", 0)
+        return FunctionPlace("", 0)  # a candidate's file may hold anything
+
+
+#: ELF, System V ABI: the first bytes of a file of 64 bits and little endian, and the offsets of two parts of its header
+_ELF_64_LITTLE = b"\x7fELF\x02\x01"
+_TABLES_AT, _SIZES_AT = 32, 54
+#: a segment that is loaded; sections with all symbols, and with the exported ones; a symbol that is a function
+_PT_LOAD, _SHT_SYMTAB, _SHT_DYNSYM, _STT_FUNC = 1, 2, 11, 2
+
+
+class _Segment(NamedTuple):
+    """A part of a file that is loaded: its offset there, its address and its bytes."""
+
+    offset: int
+    address: int
+    size: int
+
+
+class _Section(NamedTuple):
+    """The header of a section (Elf64_Shdr)."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
 
 
 class _Symbols:
@@ -207,42 +241,45 @@ class _Symbols:
         with open(path, "rb") as file:
             self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         data = self.data
-        if data[:6] != b"\x7fELF\x02\x01":
+        if data[:6] != _ELF_64_LITTLE:
             raise ValueError("no ELF file of 64 bits")
-        (programs, sections) = struct.unpack_from("<QQ", data, 32)
-        (program_size, program_count, section_size, section_count) = struct.unpack_from("<HHHH", data, 54)
-        self.segments = []
+        programs, sections = struct.unpack_from("<QQ", data, _TABLES_AT)
+        program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, _SIZES_AT)
+        self.segments: list[_Segment] = []
         for i in range(program_count):
             kind, _, offset, address, _, size = struct.unpack_from("<IIQQQQ", data, programs + i * program_size)
-            if kind == 1:
-                self.segments.append((offset, address, size))
-        headers = [struct.unpack_from("<IIQQQQII", data, sections + i * section_size) for i in range(section_count)]
+            if kind == _PT_LOAD:
+                self.segments.append(_Segment(offset, address, size))
+        headers = [
+            _Section(*struct.unpack_from("<IIQQQQII", data, sections + i * section_size)) for i in range(section_count)
+        ]
         # the full table unless it was stripped, otherwise the exported symbols
-        tables = [h for h in headers if h[1] == 2] or [h for h in headers if h[1] == 11]
+        tables = [h for h in headers if h.kind == _SHT_SYMTAB] or [h for h in headers if h.kind == _SHT_DYNSYM]
         if not tables:
             raise ValueError("no table of symbols")
-        _, _, _, _, offset, size, link, _ = tables[0]
-        self.names = headers[link][4]
+        self.names_at = headers[tables[0].link].offset
         row = np.dtype(
             [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("at", "<u8"), ("n", "<u8")]
         )
-        rows = np.frombuffer(data, row, size // row.itemsize, offset)
-        rows = rows[(rows["info"] & 15 == 2) & (rows["at"] > 0)]
+        rows = np.frombuffer(data, row, tables[0].size // row.itemsize, tables[0].offset)
+        rows = rows[(rows["info"] & 15 == _STT_FUNC) & (rows["at"] > 0)]
         order = np.argsort(rows["at"], kind="stable")
-        self.starts, self.name_at = rows["at"][order], rows["name"][order]
+        self.starts, self.name_offsets = rows["at"][order], rows["name"][order]
 
-    def at(self, place: int) -> tuple[str, int]:
+    def at(self, place: int) -> FunctionPlace:
+        """The function at a place of the file."""
         for offset, address, size in self.segments:
             if offset <= place < offset + size:
-                index = int(np.searchsorted(self.starts, place - offset + address, side="right")) - 1
+                wanted = place - offset + address
+                index = int(np.searchsorted(self.starts, wanted, side="right")) - 1
                 if index < 0:
-                    return "", 0
-                start = self.names + int(self.name_at[index])
+                    break
+                start = self.names_at + int(self.name_offsets[index])
                 name = bytes(self.data[start : self.data.find(b"\0", start)]).decode(errors="replace")
-                return name, place - offset + address - int(self.starts[index])
-        return "", 0
+                return FunctionPlace(name, wanted - int(self.starts[index]))
+        return FunctionPlace("", 0)
 
 
 @lru_cache(maxsize=16)
-def _symbols(path: str) -> _Symbols | None:
+def _symbols(path: str) -> _Symbols:
     return _Symbols(path)

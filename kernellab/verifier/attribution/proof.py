@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.attribution.counters import Sample
@@ -27,7 +28,7 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def is_of_file(sample: Sample) -> bool:
     """Do the bytes that ran at ``sample`` equal the contents of the regular file now at its path?"""
     start = sample.place & -_PIECE
-    ran = sample.stood(sample.address - (sample.place - start), _PIECE)
+    ran = sample.code_bytes(sample.address - (sample.place - start), _PIECE)
     if not ran or os.path.realpath(sample.path) != sample.path:
         return False
     try:
@@ -42,6 +43,15 @@ def is_of_file(sample: Sample) -> bool:
         os.close(file)
 
 
+class _BuildFile(NamedTuple):
+    """A file and what changes with its contents: its inode, size (bytes) and time (ns)."""
+
+    path: str
+    inode: int
+    size: int
+    time: int
+
+
 class Build:
     """The files that a candidate's build made below its scratch folder, as they are at the first use."""
 
@@ -51,13 +61,13 @@ class Build:
     def holds(self, sample: Sample) -> bool:
         """Are the instructions at ``sample``, in memory without a file, contained in one of these files?"""
         # the bytes before or after a short loop may belong to no file
-        pieces = [sample.stood(at, _SOUGHT) for at in (sample.address - _SOUGHT, sample.address)]
-        return any(_holds(*file, piece) for file in self._files for piece in pieces if any(piece))
+        pieces = [sample.code_bytes(at, _SOUGHT) for at in (sample.address - _SOUGHT, sample.address)]
+        return any(_holds(file, piece) for file in self._files for piece in pieces if any(piece))
 
     @cached_property
-    def _files(self) -> list[tuple[str, tuple[int, int, int]]]:
-        """The regular files, each with a key of its contents: inode, size, time."""
-        files: list[tuple[str, tuple[int, int, int]]] = []
+    def _files(self) -> list[_BuildFile]:
+        """The regular files of a plausible size."""
+        files: list[_BuildFile] = []
         number = 0
         for folder, _, names in os.walk(self.scratch):
             for path in (os.path.join(folder, name) for name in names):
@@ -69,20 +79,21 @@ class Build:
                 except OSError:
                     continue
                 if stat.S_ISREG(status.st_mode) and _SOUGHT <= status.st_size <= _MOST:
-                    files.append((path, (status.st_ino, status.st_size, status.st_mtime_ns)))
+                    files.append(_BuildFile(path, status.st_ino, status.st_size, status.st_mtime_ns))
         return files
 
 
 @lru_cache(maxsize=4096)
-def _holds(path: str, key: tuple[int, int, int], piece: bytes) -> bool:
+def _holds(searched: _BuildFile, piece: bytes) -> bool:
+    """Is ``piece`` in a file? The file's size and time are part of the cache's key."""
     try:
-        file = os.open(path, READ)
+        file = os.open(searched.path, READ)
     except OSError:
         return False
     before = b""
     try:
         # read, not mapped: truncating a mapped file would kill the judge
-        for _ in range(-(-key[1] // _BLOCK)):
+        for _ in range(-(-searched.size // _BLOCK)):
             block = before + os.read(file, _BLOCK)
             if piece in block:
                 return True

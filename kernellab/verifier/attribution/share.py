@@ -343,6 +343,6 @@ def _copied(samples: Sequence[Sample]) -> dict[Sample, str]:
     own_sizes = {pid: own_bytes(executable(pid)) for pid in {s.pid for s in samples}}
     for key, object_samples in by_object.items():
         if any(s.mapped is not None and may_be_copied(s.mapped, own_sizes[s.pid]) for s in object_samples):
-            code = [piece for s in object_samples if (piece := s.stood(s.address, HONEST.sample_bytes))]
+            code = [piece for s in object_samples if (piece := s.code_bytes(s.address, HONEST.sample_bytes))]
             names[key] = copied_from(random.SystemRandom().sample(code, min(HONEST.sample_pieces, len(code))))
     return {s: names[s.pid, s.path] for s in samples if names.get((s.pid, s.path))}

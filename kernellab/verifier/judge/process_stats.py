@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+#: share of a call's time from which on a thread worked in it (chosen)
+_WORKED_SHARE = 0.02
 #: largest factor by which a busy machine may slow down a call; beyond it, a late call hangs
 _MOST_PRESSED = 4.0
 
@@ -259,18 +261,25 @@ def waited(before: Mapping[int, Times], after: Mapping[int, Times], seconds: flo
     longest = 0.0
     for thread, times in after.items():
         first = before.get(thread, nothing)
-        if times.ran - first.ran >= 0.02 * seconds * 1e9:
+        if times.ran - first.ran >= _WORKED_SHARE * seconds * 1e9:
             longest = max(longest, min(max((times.waited - first.waited) * 1e-9 - outside, 0.0), seconds))
     return longest
 
 
-def stolen() -> tuple[int, int]:
-    """Ticks that the hypervisor gave to others, and all ticks, since the machine started; zeros if not counted."""
+class Ticks(NamedTuple):
+    """Ticks of all cores since the machine started: those that the hypervisor gave to others, and all."""
+
+    stolen: int
+    total: int
+
+
+def ticks() -> Ticks:
+    """The ticks so far; zeros if the system does not count them."""
     try:
-        ticks = [int(t) for t in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        return ticks[7], sum(ticks)
+        counts = [int(t) for t in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        return Ticks(counts[7], sum(counts))
     except (OSError, IndexError, ValueError):
-        return 0, 0
+        return Ticks(0, 0)
 
 
 def busy(cores: Collection[int]) -> float | None:
@@ -279,9 +288,9 @@ def busy(cores: Collection[int]) -> float | None:
     total = 0
     try:
         for line in Path("/proc/stat").read_text().splitlines():
-            name, *ticks = line.split()
+            name, *counts = line.split()
             if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in cores:
-                user, nice, system, _idle, _io, irq, soft, steal = (int(t) for t in ticks[:8])
+                user, nice, system, _idle, _io, irq, soft, steal = (int(t) for t in counts[:8])
                 total += user + nice + system + irq + soft + steal
     except (OSError, ValueError):
         return None

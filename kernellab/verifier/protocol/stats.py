@@ -1,9 +1,13 @@
-"""Medians, quartiles and the bootstrap interval of a paired ratio."""
+"""Medians, quartiles and the bootstrap interval of a paired ratio; and a stage's result in one line.
+
+A ratio is baseline over candidate, so that more than 1 is faster. Times and waits are seconds.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.records import Comparison, Stage, StageResult, StageState, Timing
 from kernellab.verifier.protocol.rules import TIMING
@@ -78,31 +82,41 @@ def _alone(seconds: Any, waited: Sequence[float]) -> float:
     return float(np.median(own))
 
 
-def apart(a: Sequence[float], b: Sequence[float]) -> float:
-    """The share by which the medians of two samples of ratios differ, minus the effect of chance."""
-    import numpy as np
-
-    if min(len(a), len(b)) < 2:
-        return 0.0
-    a_logs, b_logs = np.log(np.asarray(a)), np.log(np.asarray(b))
-    chance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (a_logs, b_logs))
-    difference = float(np.median(a_logs) - np.median(b_logs))
-    return float(np.expm1(max(difference**2 - chance, 0.0) ** 0.5))
-
-
+#: a median's standard error is this times the interquartile range, divided by the root of the number of values
+_SPREAD = 1.2533 / 1.349
 #: standard errors by which two medians must differ to count as different
 _SURE = 3.0
 
 
-def larger(a: Sequence[float], b: Sequence[float], share: float) -> bool:
-    """Is the median of ``a`` larger than that of ``b`` by more than ``share``, beyond chance? False for few values."""
+class _LogDifference(NamedTuple):
+    """The difference of the medians of two samples' logarithms, and its variance by chance."""
+
+    difference: float
+    variance: float
+
+
+def _log_difference(a: Sequence[float], b: Sequence[float]) -> _LogDifference:
     import numpy as np
 
+    a_logs, b_logs = np.log(np.asarray(a)), np.log(np.asarray(b))
+    variance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (a_logs, b_logs))
+    return _LogDifference(float(np.median(a_logs) - np.median(b_logs)), variance)
+
+
+def difference_beyond_chance(a: Sequence[float], b: Sequence[float]) -> float:
+    """The share by which the medians of two samples of ratios differ, minus the effect of chance."""
+    if min(len(a), len(b)) < 2:
+        return 0.0
+    found = _log_difference(a, b)
+    return math.expm1(max(found.difference**2 - found.variance, 0.0) ** 0.5)
+
+
+def larger(a: Sequence[float], b: Sequence[float], share: float) -> bool:
+    """Is the median of ``a`` larger than that of ``b`` by more than ``share``, beyond chance? False for few values."""
     if min(len(a), len(b)) < TIMING.min_pairs:
         return False
-    a_logs, b_logs = np.log(np.asarray(a)), np.log(np.asarray(b))
-    chance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (a_logs, b_logs))
-    return bool(float(np.median(a_logs) - np.median(b_logs)) - _SURE * chance**0.5 > float(np.log1p(share)))
+    found = _log_difference(a, b)
+    return found.difference - _SURE * math.sqrt(found.variance) > math.log1p(share)
 
 
 def half_width(base: Sequence[float], candidate: Sequence[float]) -> float:
@@ -110,10 +124,6 @@ def half_width(base: Sequence[float], candidate: Sequence[float]) -> float:
     comparison = compare("", base, candidate, draws=200)
     floor = 1 + TIMING.noise_floor
     return (comparison.high / floor - comparison.low * floor) / 2 / comparison.speedup
-
-
-#: a median's standard error is this times the interquartile range, divided by the root of the number of values
-_SPREAD = 1.2533 / 1.349
 
 
 def settled(base: Sequence[float], candidate: Sequence[float], noise: float = 0.0, more: float = float("inf")) -> bool:

@@ -26,16 +26,16 @@ from kernellab.verifier.protocol.rules import TIMING
 #: times as long
 _LARGE, _LINE = 1 << 14, 16
 #: number of elements that a tensor's fingerprint samples, and the same on a device, from which they are copied
-_PRINTED, _COPIED = 1 << 16, 1 << 13
+_FINGERPRINT_ELEMENTS, _FINGERPRINT_COPIED = 1 << 16, 1 << 13
 #: an integer argument with fewer elements may be in order by chance
-_FEW = 16
+_MIN_ORDERED = 16
 #: where contents may be mixed, the share of sets that are drawn nevertheless: so that drawing costs a call these
 #: seconds on average, and at least this share
 _DRAW_SECONDS, _DRAWN_LEAST = 4e-3, 0.25
-#: whether a task's reference accepts mixed contents of these shapes; for the last ``_REMEMBERED`` keys. ``_ASKED`` is
-#: the buffer for the contents that test this
-_ANSWERED: dict[tuple[Any, ...], bool] = {}
-_REMEMBERED, _ASKED = 1 << 8, 1 << 10
+#: whether a task's reference accepts mixed contents of these shapes; for the last ``_REMEMBERED`` keys. The contents
+#: that test this are in ``_TEST_BUFFER``
+_ACCEPTS_MIXED: dict[tuple[Any, ...], bool] = {}
+_REMEMBERED, _TEST_BUFFER = 1 << 8, 1 << 10
 
 
 class Contents:
@@ -60,11 +60,11 @@ class Contents:
         self._buffers: dict[tuple[int, int], Tensor] = {}
         self._generators: dict[str, torch.Generator] = {}
         self.loose = [a and b for a, b in zip(loose, self.free, strict=True)]
-        if any(self.loose) and not self._is_answered(task):
+        if any(self.loose) and not self._accepts_mixed(task):
             self.loose = [False] * len(self.loose)
         #: the task's own inputs, if some of what may change cannot be mixed: then all sets are drawn
         self._inputs = Inputs(task, self.base, self.free) if self.loose != self.free else None
-        self._prints: set[int] = set()
+        self._fingerprints: set[int] = set()
         #: number of sets equal to an earlier one: a task whose inputs are the same for every seed
         self.repeated = 0
         self._warming: dict[int, tuple[Any, ...]] = {}
@@ -74,30 +74,30 @@ class Contents:
         self.drawn = self._inputs is not None
         self._random = random.Random(secrets.randbits(64))
         #: where sets are mixed: the task's own inputs, and the share of sets that are drawn nevertheless
-        self._draws, self._chance = self._drawing(task) if redraws and self._inputs is None else (None, 0.0)
+        self._redraws, self._chance = self._drawing(task) if redraws and self._inputs is None else (None, 0.0)
 
     @property
     def seconds(self) -> float:
         """Seconds spent so far on drawing the task's own inputs."""
         return self._inputs.seconds if self._inputs is not None else 0.0
 
-    def _is_answered(self, task: Task) -> bool:
+    def _accepts_mixed(self, task: Task) -> bool:
         """Does the reference accept mixed contents? (Mixed elements do not form a positive definite matrix, for
         example.) Evaluated once for each task and form."""
         shapes = tuple(tuple(a.shape) if isinstance(a, torch.Tensor) else () for a in self.base)
         key = (task.text, task.name, device.current(), shapes)
-        if key not in _ANSWERED:
+        if key not in _ACCEPTS_MIXED:
             pairs = enumerate(zip(self.base, self.loose, strict=True))
-            mixed = tuple(self._mixed(a, (_ASKED, i)) if loose else a for i, (a, loose) in pairs)
+            mixed = tuple(self._mixed(a, (_TEST_BUFFER, i)) if loose else a for i, (a, loose) in pairs)
             try:
                 task.module().results(mixed)
-                _ANSWERED[key] = True
+                _ACCEPTS_MIXED[key] = True
             except TaskError:
-                _ANSWERED[key] = False
-            while len(_ANSWERED) > _REMEMBERED:
-                del _ANSWERED[next(iter(_ANSWERED))]
+                _ACCEPTS_MIXED[key] = False
+            while len(_ACCEPTS_MIXED) > _REMEMBERED:
+                del _ACCEPTS_MIXED[next(iter(_ACCEPTS_MIXED))]
             self._buffers.clear()
-        return _ANSWERED[key]
+        return _ACCEPTS_MIXED[key]
 
     def _drawing(self, task: Task) -> tuple[Inputs | None, float]:
         """The task's own inputs, and the share of sets to draw; (None, 0) if they are the same for each seed."""
@@ -114,10 +114,13 @@ class Contents:
         never returned by :meth:`uncounted` later."""
         for _ in range(TIMING.max_redraws):
             self.drawn = self._inputs is not None or self._random.random() < self._chance
-            contents = self._draws.next() if self._draws is not None and self.drawn else self._made(buffer)
-            count = len(self._prints)
-            self._prints.add(fingerprint([a for a, free in zip(contents, self.free, strict=True) if free]))
-            if len(self._prints) > count:
+            if self._redraws is not None and self.drawn:
+                contents = self._redraws.next()
+            else:
+                contents = self._mixed_or_drawn(buffer)
+            count = len(self._fingerprints)
+            self._fingerprints.add(fingerprint([a for a, free in zip(contents, self.free, strict=True) if free]))
+            if len(self._fingerprints) > count:
                 break
         else:
             self.repeated += 1
@@ -128,7 +131,7 @@ class Contents:
     def uncounted(self, buffer: int = 0) -> tuple[Any, ...]:
         """Contents for uncounted calls; they cost nothing to make, and will not be timed later: a kernel that stores
         its answers must not find one there."""
-        return self._last_timed[0] if self._inputs is not None else self._made(buffer)
+        return self._last_timed[0] if self._inputs is not None else self._mixed_or_drawn(buffer)
 
     def warming(self, number: int = 0) -> tuple[Any, ...]:
         """As :meth:`uncounted`, the same for a ``number`` until :meth:`refresh`: for calls that only warm pages, teams
@@ -142,7 +145,7 @@ class Contents:
         """Make :meth:`warming` return other contents from here on."""
         self._warming = {}
 
-    def _made(self, buffer: int) -> tuple[Any, ...]:
+    def _mixed_or_drawn(self, buffer: int) -> tuple[Any, ...]:
         if self._inputs is not None:
             return self._inputs.next()
         pairs = enumerate(zip(self.base, self.loose, strict=True))
@@ -205,7 +208,7 @@ def fingerprint(tensors: Sequence[Tensor]) -> int:
     checksum = 0
     for tensor in tensors:
         flat = torch.view_as_real(tensor).reshape(-1) if tensor.is_complex() else tensor.reshape(-1)
-        limit = _PRINTED if flat.device.type == "cpu" else _COPIED
+        limit = _FINGERPRINT_ELEMENTS if flat.device.type == "cpu" else _FINGERPRINT_COPIED
         sample = flat[:: max(1, flat.numel() // limit)].contiguous().cpu()
         checksum = zlib.crc32(sample.view(torch.uint8).numpy().data, checksum)
     return checksum
@@ -226,7 +229,7 @@ def independent(args: Sequence[Any], others: Sequence[Any], position: int) -> bo
     places, permutations, counts with a fixed sum, masks of one form, symmetric tables, and beginnings below another
     argument's ends are not: one of these cannot change without the others."""
     value, other_value = args[position], others[position]
-    if not _is_whole(value) or value.numel() < _FEW:
+    if not _is_whole(value) or value.numel() < _MIN_ORDERED:
         return False
     values, other_values = computable(value).long(), computable(other_value).long()
     if values.shape != other_values.shape or bool(values.sum() == other_values.sum()):
@@ -257,7 +260,7 @@ def _ordered(one: Any, two: Any) -> bool:
     return overlap and (bool((a <= b).all()) or bool((a >= b).all()))
 
 
-def apart(value: Tensor) -> list[int]:
+def distinct_dims(value: Tensor) -> list[int]:
     """The dimensions along which integers are never equal, like the places that a row selects."""
     if value.dtype == torch.bool:
         return []

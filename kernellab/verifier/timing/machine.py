@@ -15,7 +15,7 @@ class MachineUse:
     def __init__(self, workers: Sequence[Worker], cores: Sequence[int]) -> None:
         self._workers, self._cores = workers, cores
         self._busy, self._used = process_stats.busy(cores), self._ours()
-        self._stolen, self._ticks = process_stats.stolen()
+        self._ticks = process_stats.ticks()
         self._pressure, self._time = process_stats.pressure(), time.monotonic()
 
     def _ours(self) -> float:
@@ -32,8 +32,8 @@ class MachineUse:
     def taken(self, waits_are_counted: bool) -> float:
         """The share that the hypervisor gave to others; where waits are not counted for each process, at least the
         share of the time in which any process waited."""
-        stolen, ticks = process_stats.stolen()
-        share = (stolen - self._stolen) / max(ticks - self._ticks, 1)
+        now = process_stats.ticks()
+        share = (now.stolen - self._ticks.stolen) / max(now.total - self._ticks.total, 1)
         return share if waits_are_counted else max(share, self.pressed())
 
     def pressed(self) -> float:

@@ -147,7 +147,7 @@ def between(team: Team, baseline: Side) -> float:
     for maker, ours, theirs in zip(team.maker, team.seconds, baseline.seconds, strict=True):
         ratios.setdefault(maker, []).append(ours / theirs)
     parts = list(ratios.values())
-    return max((stats.apart(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]), default=0.0)
+    return max((stats.difference_beyond_chance(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]), default=0.0)
 
 
 def calm_pairs(sides: Sequence[Side]) -> list[bool]:

@@ -24,7 +24,7 @@ from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import row_order
 from kernellab.verifier.compare.compare import Limits, Reference, compare
 from kernellab.verifier.protocol.rules import CORRECT, ERROR, HONEST
-from kernellab.verifier.timing.contents import apart, independent
+from kernellab.verifier.timing.contents import distinct_dims, independent
 
 if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
@@ -135,7 +135,7 @@ def _other_value(case: Case, position: int, index: int) -> float | int | None:
         flat = whole.reshape(-1)
         at: list[Any] = [int(i) for i in torch.unravel_index(torch.tensor(index), value.shape)]
         free = flat != flat[index]
-        for dim in apart(value):
+        for dim in distinct_dims(value):
             free &= ~torch.isin(flat, whole[(*at[:dim], slice(None), *at[dim + 1 :])])
         alternatives = flat[free]
         return alternatives[secrets.randbelow(alternatives.numel())].item() if alternatives.numel() else None

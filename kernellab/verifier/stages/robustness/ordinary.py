@@ -37,7 +37,7 @@ from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.context import has_model
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.static.surroundings import writes_files
-from kernellab.verifier.timing.contents import apart, independent, loose_arguments
+from kernellab.verifier.timing.contents import distinct_dims, independent, loose_arguments
 from kernellab.verifier.worker import ordinary as program
 from kernellab.verifier.worker.build import write_files
 
@@ -271,7 +271,7 @@ def _with_others(base: Case) -> list[Case]:
         elif independent(base.args, redrawn.args, i):
             mixed = rows.scatter(1, target, rows.gather(1, source))
             # Swap elements that must stay distinct within a row.
-            mixed = mixed.scatter(1, source, rows.gather(1, target)) if apart(value) else mixed
+            mixed = mixed.scatter(1, source, rows.gather(1, target)) if distinct_dims(value) else mixed
         else:
             continue
         args[i] = torch.empty_like(value).copy_(mixed.reshape(value.shape).view(value.dtype))
