@@ -104,13 +104,13 @@ def test_a_baseline_is_begun_once_its_server_is_ready_and_let_go_on_demand(cold:
 def test_what_is_preloaded_hears_of_a_gpu_without_a_driver_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from kernellab.verifier.judge.forkserver import _unasked
+    from kernellab.verifier.judge.forkserver import _without_driver
 
     def driver() -> bool:
         raise AssertionError("no child could start CUDA any more")
 
     monkeypatch.setattr(torch.cuda, "is_available", driver)
-    with _unasked():
+    with _without_driver():
         assert torch.cuda.is_available() is (
             hasattr(torch._C, "_cuda_getDeviceCount") and os.path.exists("/dev/nvidiactl")
         )

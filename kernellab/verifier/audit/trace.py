@@ -71,7 +71,7 @@ def trace(task: Task) -> Cost:
 
     try:
         outputs = run() if module.needs_values else without_memory(run, "meta")
-    except _Enough:
+    except _TooManyOperators:
         problem = f"only its first {_MOST_OPERATORS} operators are counted"
     except (KernellabError, RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
@@ -86,13 +86,13 @@ def trace(task: Task) -> Cost:
         unfused_bytes=counter.bytes,
         peak_bytes=counter.peak,
         operators=counter.operators,
-        classes=[sorted(counter.seen(o)) for o in outputs],
+        classes=[sorted(counter.classes_of(o)) for o in outputs],
         guessed=sorted(counter.guessed),
         problem=problem,
     )
 
 
-class _Enough(BaseException):
+class _TooManyOperators(BaseException):
     """More operators than are counted; not an Exception, which a reference could catch."""
 
 
@@ -129,7 +129,7 @@ class _Counter:
         self.guessed: set[str] = set()
         self._classes: Any = WeakIdKeyDictionary()
         self._storages: list[tuple[Any, int]] = []
-        self._known: set[int] = set()
+        self._storage_ids: set[int] = set()
 
     def holds(self, value: Any) -> None:
         """Count a tensor as alive from now on, until its storage is freed."""
@@ -138,13 +138,13 @@ class _Counter:
 
         if isinstance(value, torch.Tensor):
             ref = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
-            if ref.cdata not in self._known:
-                self._known.add(ref.cdata)
+            if ref.cdata not in self._storage_ids:
+                self._storage_ids.add(ref.cdata)
                 size = int(value.untyped_storage().nbytes())
                 self._storages.append((ref, size))
                 self.alive += size
 
-    def seen(self, value: Any) -> set[str]:
+    def classes_of(self, value: Any) -> set[str]:
         classes: set[str] = self._classes.get(value, set())
         return classes
 
@@ -154,11 +154,11 @@ class _Counter:
         result = func(*args, **kwargs)
         self.operators += 1
         if self.operators >= _MOST_OPERATORS:
-            raise _Enough
+            raise _TooManyOperators
         packet = func.overloadpacket
         inputs = list(_tensors((args, kwargs)))
         outputs = list(_tensors(result))
-        classes = set().union(*(self.seen(t) for t in inputs))
+        classes = set().union(*(self.classes_of(t) for t in inputs))
         if packet in self.registry:
             work = int(self.registry[packet](*args, **kwargs, out_val=result))
         elif role_of(packet.__name__) is Role.PRODUCT and all(t.dim() < 2 for t in outputs):
@@ -176,14 +176,15 @@ class _Counter:
                 self.guessed.add(name)
         classes |= {_CLASSES[role]} if (role := role_of(name)) in _CLASSES else set()
         for tensor in outputs:
-            self._classes[tensor] = classes | self.seen(tensor)
+            self._classes[tensor] = classes | self.classes_of(tensor)
         if not func.is_view and not _makes_nothing(name):
             self.bytes += sum(t.numel() * t.element_size() for t in (*inputs, *outputs) if t.layout is torch.strided)
-        self._settle(outputs)
+        self._count_memory(outputs)
         return result
 
-    def _settle(self, made: Sequence[Any]) -> None:
-        for tensor in made:
+    def _count_memory(self, results: Sequence[Any]) -> None:
+        """Count new tensors as alive, and find the peak."""
+        for tensor in results:
             self.holds(tensor)
         if self.alive > self.peak:
             # freed storages are searched only if the peak would rise
@@ -191,7 +192,7 @@ class _Counter:
             for ref, size in self._storages:
                 if ref.expired():
                     self.alive -= size
-                    self._known.discard(ref.cdata)
+                    self._storage_ids.discard(ref.cdata)
                 else:
                     alive.append((ref, size))
             self._storages = alive
@@ -238,20 +239,20 @@ def is_guess(name: str) -> bool:
     return row is None or (row.role in _METHODS and row.name not in _CHOLESKY)
 
 
-def flops_beside_products(name: str, args: Sequence[Any], given: Sequence[Any], made: Sequence[Any]) -> float:
-    """FLOPs of the operator ``name`` on the tensors ``given``, which makes the tensors ``made``.
+def flops_beside_products(name: str, args: Sequence[Any], operands: Sequence[Any], results: Sequence[Any]) -> float:
+    """FLOPs of the operator ``name`` on the tensors ``operands``, which makes the tensors ``results``.
 
     An operator whose functional and in-place forms differ by a final underscore counts alike.
     """
     row = aten_op(name)
-    in_size = max((t.numel() for t in given), default=0)
-    out_size = max((t.numel() for t in made), default=0)
+    in_size = max((t.numel() for t in operands), default=0)
+    out_size = max((t.numel() for t in results), default=0)
     if row is None:
         return float(out_size)
     if row.name in _CHOLESKY:
-        return float(out_size * made[0].shape[-1]) / 3
+        return float(out_size * results[0].shape[-1]) / 3
     if row.name == "pow":
         return sum(OPS[op].flops for op in power(args[1] if len(args) > 1 else None)) * out_size
-    if row.role is Role.REDUCE and row.name in _OF_TWO and len(given) > 1:
+    if row.role is Role.REDUCE and row.name in _OF_TWO and len(operands) > 1:
         return row.flops * out_size
     return row.flops * (in_size if row.per is Per.OPERAND else out_size)

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.sandbox import mounts, sandbox
 from kernellab.verifier.judge import halting
@@ -42,12 +42,12 @@ def main() -> None:
     dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     for name in sys.argv[2:]:
         try:
-            with _unasked():
+            with _without_driver():
                 importlib.import_module(name)
         except ImportError as error:
             failed[name] = str(error)
     if "triton" in sys.argv[2:]:
-        _ready_triton()
+        _warm_triton()
     import kernellab.verifier.worker.main  # noqa: F401  (a worker must find it warm)
 
     sys.dont_write_bytecode = dont_write
@@ -60,7 +60,7 @@ def main() -> None:
     serve(channel)
 
 
-def _ready_triton() -> None:
+def _warm_triton() -> None:
     """Make Triton build its driver helper and compile one kernel here, so that workers, whose caches are empty, inherit
     the helper (0.35 s of the C compiler) and what a first compile reads and hashes (all of Triton, 0.4 s). Neither uses
     the driver. Does nothing for a Triton with another structure."""
@@ -85,15 +85,15 @@ def _compile_one() -> None:
     backends: Any = importlib.import_module("triton.backends.compiler")
     compiler: Any = importlib.import_module("triton.compiler")
 
-    triton.compile(compiler.ASTSource(triton.jit(_nothing), {}), target=backends.GPUTarget("cuda", 80, 32))
+    triton.compile(compiler.ASTSource(triton.jit(_empty_kernel), {}), target=backends.GPUTarget("cuda", 80, 32))
 
 
-def _nothing() -> None:
+def _empty_kernel() -> None:
     pass
 
 
 @contextlib.contextmanager
-def _unasked() -> Iterator[None]:
+def _without_driver() -> Iterator[None]:
     """Imports while entered may ask torch whether there is a GPU (tvm_ffi does); the answer comes from the device
     files. If the driver were queried, no child could start CUDA; if NVML were, children would inherit an NVML that
     finds no device in their sandbox, and torch would then return None for the current device."""
@@ -126,9 +126,9 @@ def serve(channel: socket.socket) -> None:
             if "ended" in request:
                 wire.post(channel, {"code": _code(request["ended"], children, ended)})
                 continue
-            pid, level = spawn(request, fds, channel)
-            children.add(pid)
-            wire.post(channel, {"pid": pid, "sandbox": level})
+            spawned = spawn(request, fds, channel)
+            children.add(spawned.pid)
+            wire.post(channel, {"pid": spawned.pid, "sandbox": spawned.namespaces})
         except OSError as error:
             wire.post(channel, {"error": str(error)})
         finally:
@@ -138,8 +138,15 @@ def serve(channel: socket.socket) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def spawn(request: dict[str, Any], fds: list[int], channel: socket.socket) -> tuple[int, str]:
-    """Fork a worker. Returns the process to kill, and the namespaces reached.
+class Spawned(NamedTuple):
+    """The process whose end ends a worker, and the names of the namespaces that were reached."""
+
+    pid: int
+    namespaces: str
+
+
+def spawn(request: dict[str, Any], fds: list[int], channel: socket.socket) -> Spawned:
+    """Fork a worker.
 
     Three forks: one that enters the namespaces, their first process (which only waits), and the worker.
     """
@@ -162,7 +169,7 @@ def spawn(request: dict[str, Any], fds: list[int], channel: socket.socket) -> tu
     os.waitpid(middle, 0)
     if not answer[0]:
         raise OSError("the worker could not be forked")
-    return int(answer[0]), answer[1]
+    return Spawned(int(answer[0]), answer[1])
 
 
 def _first_process(request: dict[str, Any], fds: dict[str, int], level: str) -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 VARIABLE = "KERNELLAB_TURNS"
 
@@ -25,11 +26,21 @@ _SLOTS = 120
 #: seconds between two searches for free parts; and after which no process may overtake one that waits for its parts
 _LOOK_SECONDS, _PASSED_SECONDS = 0.05, 20.0
 
+
+class _Files(NamedTuple):
+    """Descriptors of the lock file and of the gate."""
+
+    main: int
+    gate: int
+
+
 _LOCK = threading.RLock()
-_open: dict[str, tuple[int, int]] = {}
+#: the open files by path
+_open: dict[str, _Files] = {}
+#: number of nested :func:`working` and :func:`alone` of this process
 _depth = 0
 #: the value that this process set itself
-_own = ""
+_value_set_here = ""
 
 
 def environment() -> dict[str, str]:
@@ -40,28 +51,28 @@ def environment() -> dict[str, str]:
 
 def by_default(value: str) -> None:
     """Take turns by ``value`` unless a parent has set another."""
-    global _own
+    global _value_set_here
     if VARIABLE not in os.environ:
         os.environ[VARIABLE] = value
-        _own = value
+        _value_set_here = value
 
 
 def are_given() -> bool:
     """Has a parent set the turns, for example one that runs several judges?"""
     value = os.environ.get(VARIABLE, "")
-    return bool(value) and value != _own
+    return bool(value) and value != _value_set_here
 
 
 @contextmanager
 def working(designing: bool = False) -> Iterator[None]:
     """Time nothing while entered. ``designing`` is work off the device. One thread of a process works at a time."""
     global _depth
-    place = _place(designing)
-    if place is None:
+    files = _files(designing)
+    if files is None:
         yield
         return
     with _LOCK:
-        main, gate = place
+        main, gate = files
         if _depth == 0:
             _work(main, gate)
         _depth += 1
@@ -75,10 +86,10 @@ def working(designing: bool = False) -> Iterator[None]:
 
 def wanted() -> bool:
     """Does a process wait for the clock while this process works?"""
-    place = _place(False)
-    if place is None or not _depth:
+    files = _files(False)
+    if files is None or not _depth:
         return False
-    _, gate = place
+    _, gate = files
     if not _free(gate):
         return True
     fcntl.flock(gate, fcntl.LOCK_UN)
@@ -154,11 +165,11 @@ def _free(gate: int) -> bool:
 @contextmanager
 def aside() -> Iterator[None]:
     """For use inside :func:`working` while waiting for another process to take its turns."""
-    place = _place(False)
-    if place is None or not _depth:
+    files = _files(False)
+    if files is None or not _depth:
         yield
         return
-    main, gate = place
+    main, gate = files
     fcntl.flock(main, fcntl.LOCK_UN)
     try:
         yield
@@ -179,11 +190,11 @@ def off_device() -> Iterator[None]:
 @contextmanager
 def on_device() -> Iterator[None]:
     """For the parts inside :func:`off_device` that do use the device: nothing is timed while entered."""
-    place = _place(False)
-    if place is None or not _depth or not os.environ.get(VARIABLE, "").startswith("device:"):
+    files = _files(False)
+    if files is None or not _depth or not os.environ.get(VARIABLE, "").startswith("device:"):
         yield
         return
-    main, gate = place
+    main, gate = files
     _work(main, gate)
     try:
         yield
@@ -198,13 +209,13 @@ def alone(before: Callable[[], None] | None = None) -> Iterator[float]:
     ``before`` runs first. It hardly uses the device: with a device, others may be timed meanwhile.
     """
     global _depth
-    place = _place(False)
-    if place is None:
+    files = _files(False)
+    if files is None:
         if before is not None:
             before()
         yield 0.0
         return
-    main, gate = place
+    main, gate = files
     is_device = os.environ[VARIABLE].startswith("device:")
     if before is not None and not is_device:
         before()
@@ -237,11 +248,12 @@ def _work(main: int, gate: int) -> None:
         fcntl.flock(gate, fcntl.LOCK_UN)
 
 
-def _place(designing: bool) -> tuple[int, int] | None:
+def _files(designing: bool) -> _Files | None:
+    """The files by which this process takes turns; None if it does not."""
     kind, _, path = os.environ.get(VARIABLE, "").partition(":")
     if not path or (designing and kind != "all"):
         return None
     if path not in _open:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        _open[path] = (os.open(path, flags, 0o600), os.open(f"{path}.gate", flags, 0o600))
+        _open[path] = _Files(os.open(path, flags, 0o600), os.open(f"{path}.gate", flags, 0o600))
     return _open[path]

@@ -23,6 +23,21 @@ _DEPTH = 4
 _FOREIGN: Any = ctypes.__dict__["_CFuncPtr"]
 
 
+class _Search:
+    """Limits of one search: namespaces that were searched, and objects that may still be looked at."""
+
+    def __init__(self) -> None:
+        self._searched: set[int] = set()
+        self.objects_left = _MOST_OBJECTS
+
+    def begins(self, space: dict[Any, Any]) -> bool:
+        """Should a namespace be searched?"""
+        if id(space) in self._searched or self.objects_left <= 0:
+            return False
+        self._searched.add(id(space))
+        return True
+
+
 class Ghost:
     """While armed, records each launch by name and skips those whose names are in ``off``."""
 
@@ -89,19 +104,17 @@ class Ghost:
     # -- bindings
 
     def _bindings(self) -> None:
-        objects_left = [_MOST_OBJECTS]
-        seen: set[int] = set()
+        search = _Search()
         for module in list(sys.modules.values()):
             if _is_own(module, self.root) and not _is_extension(module):
-                self._space(vars(module), seen, objects_left, 0)
+                self._space(vars(module), search, 0)
 
-    def _space(self, space: dict[Any, Any], seen: set[int], left: list[int], depth: int) -> None:
+    def _space(self, space: dict[Any, Any], search: _Search, depth: int) -> None:
         """Replace what launches in a namespace, and search the candidate's own objects in it."""
-        if id(space) in seen or left[0] <= 0:
+        if not search.begins(space):
             return
-        seen.add(id(space))
         for name, value in list(space.items()):
-            left[0] -= 1
+            search.objects_left -= 1
             if isinstance(name, str) and name.startswith("__"):
                 continue
             replacement = self._replacement(str(name), value)
@@ -109,23 +122,23 @@ class Ghost:
                 space[name] = replacement
                 self._undo.append(functools.partial(space.__setitem__, name, value))
             elif depth < _DEPTH:
-                self._inside(value, seen, left, depth)
+                self._inside(value, search, depth)
 
-    def _inside(self, value: Any, seen: set[int], left: list[int], depth: int) -> None:
+    def _inside(self, value: Any, search: _Search, depth: int) -> None:
         if isinstance(value, dict):
-            self._space(value, seen, left, depth + 1)
+            self._space(value, search, depth + 1)
         elif isinstance(value, types.FunctionType):
             for cell in value.__closure__ or ():
-                self._cell(cell, seen, left, depth)
+                self._cell(cell, search, depth)
         elif isinstance(value, type):
             if _is_candidates(value.__module__, self.root):
                 for method in vars(value).values():
                     if isinstance(method, types.FunctionType):
-                        self._inside(method, seen, left, depth + 1)
+                        self._inside(method, search, depth + 1)
         elif _is_candidates(type(value).__module__, self.root) and hasattr(value, "__dict__"):
-            self._space(vars(value), seen, left, depth + 1)
+            self._space(vars(value), search, depth + 1)
 
-    def _cell(self, cell: Any, seen: set[int], left: list[int], depth: int) -> None:
+    def _cell(self, cell: Any, search: _Search, depth: int) -> None:
         try:
             value = cell.cell_contents
         except ValueError:
@@ -135,7 +148,7 @@ class Ghost:
             cell.cell_contents = replacement
             self._undo.append(lambda: setattr(cell, "cell_contents", value))
         elif depth < _DEPTH:
-            self._inside(value, seen, left, depth + 1)
+            self._inside(value, search, depth + 1)
 
     def _replacement(self, name: str, value: Any) -> Any:
         """A stand-in for a launcher or a holder of launchers; None for anything else."""
