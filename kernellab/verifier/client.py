@@ -198,7 +198,8 @@ class Verifier:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            self._sweep()
+            # what a killed judge leaves behind
+            folders.clear(self._root)
 
     def rest(self, after: float) -> None:
         """End a judge of this machine (about 0.5 GB) that was idle for ``after`` seconds. The next call starts
@@ -357,10 +358,6 @@ class Verifier:
             # a worker of another user must pass through it to its own folder, which no other user may enter
             os.chmod(self._root, 0o711)
         self._finalizer = weakref.finalize(self, _forget, self._root, self._held)
-
-    def _sweep(self) -> None:
-        """Remove the scratch folders that a killed judge leaves behind."""
-        folders.clear(self._root)
 
 
 def verify(

@@ -41,9 +41,10 @@ from kernellab.verifier.cuda.clocks import (
 )
 from kernellab.verifier.cuda.faults import device_fault
 from kernellab.verifier.cuda.memory import DeviceArena, Segment, Window, flush_words, output_bytes, withhold
+from kernellab.verifier.cuda.reports import TimedCalls, Traced
 from kernellab.verifier.cuda.trace import Activity, Profiled, busy, framed, is_library, summary, without_frame
 from kernellab.verifier.cuda.worker import DeviceWorker
-from kernellab.verifier.cuda.worker_client import DeviceAccess, TimedCalls, Traced
+from kernellab.verifier.cuda.worker_client import DeviceAccess
 from kernellab.verifier.protocol.control import DONE, READY, Answer, Control, Output
 from kernellab.verifier.protocol.memory import equal, lay_out
 from kernellab.verifier.protocol.process_memory import Unreadable

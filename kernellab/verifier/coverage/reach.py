@@ -13,8 +13,8 @@ import re
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,7 +29,8 @@ from kernellab.verifier.cases import answers, cases, selection
 from kernellab.verifier.cases.cases import is_noise
 from kernellab.verifier.coverage.calls import Made
 from kernellab.verifier.coverage.limits import COVERAGE
-from kernellab.verifier.coverage.placing import Placing, free_places
+from kernellab.verifier.coverage.placing import free_places
+from kernellab.verifier.coverage.start import Change, Element, Start
 from kernellab.verifier.judge.process_stats import crowding
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
@@ -48,55 +49,6 @@ _OF_THREADS = re.compile(r"get_num_(?:threads|procs)|get_max_threads|hardware_co
 _TEAM_SECONDS = 10.0
 #: sizes that differ from each other, so that an operand shows which of them it is
 _APART = (37, 53, 29, 71, 43, 19)
-
-
-class Element(NamedTuple):
-    """A number of one element of a tensor, by its place among all, or of each (None)."""
-
-    place: int | None
-    number: Any
-
-
-class Change(NamedTuple):
-    """Another value of the argument at ``position``: a scalar, or one :class:`Element`."""
-
-    position: int
-    value: Any
-
-
-@dataclass(frozen=True)
-class Start:
-    """A case from which others are made: its sizes by Dim, the changes of its arguments, and where they lie."""
-
-    sizes: tuple[tuple[str, int], ...]
-    seed: int
-    changes: tuple[Change, ...] = ()
-    placing: Placing = field(default_factory=Placing)
-
-    def case(self, covered: Covered) -> Case:
-        """Return the case. Raises KernellabError for sizes that the task does not accept."""
-        plain = cases.Case(covered.stages.task, self.sizes, Family.OWN, self.seed)
-        if not self.changes:
-            return plain
-        args = list(plain.args)
-        for position, value in self.changes:
-            if not isinstance(value, Element):
-                args[position] = value
-                continue
-            changed = args[position].contiguous().clone()
-            if value.place is None:
-                changed.fill_(value.number)
-            else:
-                changed.view(-1)[value.place % max(changed.numel(), 1)] = value.number
-            args[position] = changed
-        return plain.given(tuple(args))
-
-    def with_size(self, name: str, size: int) -> Start:
-        return replace(self, sizes=tuple((k, size if k == name else n) for k, n in self.sizes))
-
-    def with_value(self, position: int, value: Any) -> Start:
-        kept = tuple(c for c in self.changes if c.position != position or isinstance(value, Element))
-        return replace(self, changes=(*kept, Change(position, value)))
 
 
 class Reach:

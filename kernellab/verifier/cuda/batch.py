@@ -18,7 +18,8 @@ from torch import Tensor
 from kernellab.task import Task
 from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.cuda.memory import DeviceArena, Flush, Window, withhold
-from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess, TimedCalls
+from kernellab.verifier.cuda.reports import TimedCalls
+from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out, tensor_bytes
 from kernellab.verifier.protocol.rules import DEVICE, TIMING

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kernellab.verifier.cuda.worker_client import DeviceAccess, TimedCalls
+from kernellab.verifier.cuda.reports import TimedCalls
+from kernellab.verifier.cuda.worker_client import DeviceAccess
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.timing.sides import BaselineFailed, Side, Team, teams

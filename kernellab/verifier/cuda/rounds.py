@@ -19,7 +19,8 @@ from kernellab.task import Task
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cuda.batch import Goes, Sets
 from kernellab.verifier.cuda.participants import Participants
-from kernellab.verifier.cuda.worker_client import DeviceAccess, TimedCalls
+from kernellab.verifier.cuda.reports import TimedCalls
+from kernellab.verifier.cuda.worker_client import DeviceAccess
 from kernellab.verifier.judge.placement import before_others
 from kernellab.verifier.protocol.rules import DEVICE, TIMING
 from kernellab.verifier.timing.checks import Checks, lies_wrong, reference_shares, writes_input

@@ -51,8 +51,9 @@ from kernellab.verifier.cuda.clocks import (
 )
 from kernellab.verifier.cuda.memory import output_bytes
 from kernellab.verifier.cuda.participants import LEAST_SECONDS, DeviceTeam, Participants
+from kernellab.verifier.cuda.reports import TimedCalls
 from kernellab.verifier.cuda.rounds import Rounds
-from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess, TimedCalls
+from kernellab.verifier.cuda.worker_client import TIMED_SLOT, DeviceAccess
 from kernellab.verifier.judge.placement import before_others
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol import stats
