@@ -14,7 +14,7 @@ from kernellab.task import load_task
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol import stats
-from kernellab.verifier.protocol.control import Output
+from kernellab.verifier.protocol.control import AddressRange, Output
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.stages.fast import _wrong_when_timed
 from kernellab.verifier.timing import contents as of_contents
@@ -147,7 +147,7 @@ def test_which_tasks_take_mixed_contents_is_remembered_of_the_last_ones(monkeypa
     monkeypatch.setattr(of_contents, "_REMEMBERED", 3)
     for rows in range(2, 9):
         _contents(_unary("x + 1", f"torch.randn({rows}, 20)"))
-    assert len(of_contents._ANSWERED) == 3
+    assert len(of_contents._ACCEPTS_MIXED) == 3
 
 
 def test_contents_that_cannot_be_new_are_told() -> None:
@@ -218,7 +218,7 @@ def test_what_is_still_to_be_timed_is_shown_to_nobody_before() -> None:
 
 def test_an_output_lies_in_an_input_wherever_it_begins() -> None:
     def inside(data: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-        return Output(data, data, 1 << 20, "float32", shape, strides).lies_in([(8192, 12288)])
+        return Output(data, data, 1 << 20, "float32", shape, strides).lies_in([AddressRange(8192, 12288)])
 
     assert inside(8192, (4,), (1,)) and inside(4096, (2048,), (1,)) and inside(12284, (4,), (1,))
     assert inside(0, (2, 2), (2048, 1))

@@ -81,7 +81,7 @@ def test_a_view_of_an_input_is_known_by_the_mapping_at_its_place(
     x = torch.randn(64, 64)
     worker.write(0, lay_out((x,)), (x,))
     outputs = worker.call(lay_out((x,)), (0,), 20).outputs
-    ranges = worker.input_ranges()
+    ranges = worker.access.shared(outputs).ranges
     by_map = [output.lies_in(ranges) for output in outputs]
     assert by_map == [True, True, False, False, False]
     assert [worker.views(output) for output in outputs] == by_map

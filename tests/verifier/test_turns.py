@@ -109,7 +109,7 @@ def test_what_a_compiling_one_does_on_the_device_is_waited_for(tmp_path: Path, m
 def test_turns_by_default_are_not_a_parents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(turns.VARIABLE, "")  # what is set below is taken back with it
     monkeypatch.delenv(turns.VARIABLE)
-    monkeypatch.setattr(turns, "_own", "")
+    monkeypatch.setattr(turns, "_value_set_here", "")
     assert not turns.are_given()
     turns.by_default("device:/tmp/own")
     assert turns.environment() == {turns.VARIABLE: "device:/tmp/own"} and not turns.are_given()
