@@ -175,6 +175,6 @@ def _known(keys: list[str], dask_scheduler: Any) -> bool:
 def test_a_cluster_that_is_not_there_is_refused_in_one_sentence(
     where: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernellab.verifier.remote._CONNECT", 1.0)
+    monkeypatch.setattr("kernellab.verifier.remote._DASK_CONNECT", 1.0)
     with pytest.raises(EvolveError, match=words):
         DaskWorkers(where)
