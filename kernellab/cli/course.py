@@ -35,9 +35,11 @@ def grade(
     below FOLDER that a notebook lies in, else the notebook's name. Exit 0 when every notebook was read
     and every answer judged.
     """
-    from kernellab.teach.grading import as_board, as_csv, notebooks, plain, stay_outside
     from kernellab.teach.grading import grade as marks_of
+    from kernellab.teach.grading import stay_outside
     from kernellab.teach.judge import target_of
+    from kernellab.teach.mark_tables import as_board, as_csv
+    from kernellab.teach.read.notebooks import notebooks, plain
     from kernellab.verifier import Verifier
 
     unread: list[str] = []
@@ -83,7 +85,8 @@ def _courses(folder: Path, root: Path, options: GradeOptions) -> Callable[[Path]
         KernellabError: no variant can be drawn, or a notebook lies in the folder of a lesson and not of a student.
     """
     from kernellab.teach.exercise import course
-    from kernellab.teach.grading import notebooks, seed_of, student_of
+    from kernellab.teach.grading import seed_of
+    from kernellab.teach.read.notebooks import notebooks, student_of
 
     names = _students(options.students, options.secret)
     if not options.secret:

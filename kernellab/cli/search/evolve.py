@@ -42,7 +42,7 @@ def evolve(
     drop | freeze | thaw | set | direct | scratchpad | accept | refuse | stop | report. `kernellab evolve lab` replays
     search policies on recorded kernels.
     """
-    from kernellab.evolve.run import open_run
+    from kernellab.evolve.begin import open_run
 
     if (task is None) == (not shell.resume):
         raise EvolveError("Give a task file, or a run to --resume.", "`kernellab evolve list` shows the runs.")
@@ -71,9 +71,9 @@ def evolve(
 
 def _begun(task: Path, options: SearchOptions, shell: SearchShell) -> Run | None:
     """The run, after its greatest cost is printed; None where that was all that was asked."""
+    from kernellab.evolve.begin import planned, readable, recorded
     from kernellab.evolve.estimate import estimate
     from kernellab.evolve.records import SearchRequest
-    from kernellab.evolve.run import planned, readable, recorded
 
     sketches = tuple(read_text(path, "sketch") for path in shell.start)
     request = SearchRequest(**options.model_dump(exclude_unset=True), sketches=sketches, cluster=shell.cluster)
@@ -128,9 +128,9 @@ def night(
     options: NightOptions,
 ) -> int:
     """Search several tasks under one budget of time; also `evolve --night FILE...`. Exit 1 when nothing is verified."""
+    from kernellab.evolve.begin import start
     from kernellab.evolve.night import Night, knobs_of_a_night, page
     from kernellab.evolve.records import SearchRequest
-    from kernellab.evolve.run import start
 
     seconds = 60 * options.minutes
     search = knobs_of_a_night(SearchOptions(dsl=options.dsl)).model_dump(exclude_unset=True)
@@ -149,9 +149,9 @@ def night(
 @command(run_app, "lab")
 def lab(options: LabOptions) -> int:
     """Replay search policies on recorded spaces of kernels: what each finds, after how many evaluations."""
+    from kernellab.evolve.knobs import make_knobs
     from kernellab.evolve.lab.curves import CONTENDERS, USUAL, band, standing, table
     from kernellab.evolve.lab.view import page
-    from kernellab.evolve.run import make_knobs
 
     knobs = make_knobs(USUAL, options.model_dump(include=_LAB_KNOBS))
     bands = [

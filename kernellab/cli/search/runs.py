@@ -53,7 +53,7 @@ LOOK = 0.5
 @command(run_app, "list")
 def list_(options: JsonOptions) -> int:
     """The workspace's runs, oldest first. Exit 1 when there is none."""
-    from kernellab.evolve.run import readable
+    from kernellab.evolve.begin import readable
     from kernellab.evolve.summary import line
 
     runs, faults = readable()
@@ -70,7 +70,7 @@ def list_(options: JsonOptions) -> int:
 @command(run_app, "status")
 def status(run: RunId, options: JsonOptions) -> int:
     """A run's progress and its best kernel. Exit 0 when it has a verified kernel."""
-    from kernellab.evolve.run import open_run
+    from kernellab.evolve.begin import open_run
 
     return shown(open_run(run), options.as_json)
 
@@ -78,7 +78,7 @@ def status(run: RunId, options: JsonOptions) -> int:
 @command(run_app, "attach")
 def attach(run: RunId, options: JsonOptions) -> int:
     """Watch a run that another process works on, until it ends; Ctrl-C leaves it running."""
-    from kernellab.evolve.run import open_run
+    from kernellab.evolve.begin import open_run
 
     return watched(open_run(run), None, options.as_json)
 
@@ -184,8 +184,8 @@ def refuse(run: RunId, options: JsonOptions) -> int:
 @command(run_app, "report")
 def report(run: RunId, options: RunReportOptions) -> int:
     """A read-only HTML page of a run: its progress, lineage, candidates and words."""
+    from kernellab.evolve.begin import open_run
     from kernellab.evolve.report import page
-    from kernellab.evolve.run import open_run
 
     opened = open_run(run)
     written(options.html, page(opened.id, opened.state))
@@ -195,7 +195,7 @@ def report(run: RunId, options: RunReportOptions) -> int:
 
 def _steered(name: str, options: JsonOptions, act: Callable[[Run], None]) -> int:
     """Does ``act`` to the run of that name, and says where the run stands then."""
-    from kernellab.evolve.run import open_run
+    from kernellab.evolve.begin import open_run
 
     run = open_run(name)
     act(run)

@@ -133,7 +133,9 @@ class Survey:
             if proposal.grade is Grade.CONDITION and proposal.purpose is None and not self.conditions:
                 continue
             # Try at least one proposal. Without conditions this is a NaN, which too few kernels propagate.
-            if len(self.cases) >= self.most or ((self.cases or self.dropped) and not self._time_left(DRAWN.drawing_share)):
+            if len(self.cases) >= self.most or (
+                (self.cases or self.dropped) and not self._time_left(DRAWN.drawing_share)
+            ):
                 self.untried += 1
                 continue
             self._try(proposal)
