@@ -69,14 +69,14 @@ def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> Fa
 
 
 def library_fault(module: ast.Module, avoids: Collection[str]) -> Fault | None:
-    """The first line that names a function of Triton's in ``avoids``, by whatever way, and a sentence; None for none.
-    A function of the module's may have such a name."""
+    """The first line that names a library's function in ``avoids``, by whatever way, and a sentence; None for none. A
+    function of the module's may have such a name."""
     for node in ast.walk(module):
         line = getattr(node, "lineno", 1)
         names = [node.attr] if isinstance(node, ast.Attribute) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
         if avoided := next((name for name in names if name in avoids), ""):
-            return Fault(line, f"It takes {avoided} from Triton's library, and this exercise is to write it out.")
+            return Fault(line, f"It calls {avoided} of a library, and this exercise is to write it out.")
         hidden = isinstance(node, ast.Name) and node.id in _READS_NAMES
         if avoids and (hidden or any(name.startswith("__") for name in names)):
             others = ", ".join(avoids)

@@ -100,7 +100,7 @@ def _waits_for(session: Session, head: Turn | None) -> _Waiting:
 
     state, question = session.state, session.state.question
     last = state.standing()
-    reason, asked = session.reason, question.text if question else ""
+    asked = question.text if question else ""
     if state.elsewhere:
         reason = "Until it rests there, what you submit is refused."
     elif state.cut_off and last is not None:
@@ -110,10 +110,12 @@ def _waits_for(session: Session, head: Turn | None) -> _Waiting:
     elif session.status is SessionStatus.PAUSED and last is not None:
         # its reason names what a person calls
         reason = f"What is submitted next stands on turn {(head or last).number}."
-    if question is None:
+    else:
         # what the Conductor says may quote a failure; its line says where the work goes
         is_route = last is not None and last.route is not None and last.author is not Author.HUMAN
-        return _Waiting("" if is_route else reason, "")
+        reason = "" if is_route and question is None else session.reason
+    if question is None:
+        return _Waiting(reason, "")
     if question.kind is QuestionKind.ROUTE:
         asked = reason = ""
     elif question.kind is QuestionKind.BRIEF and question.suggestion:

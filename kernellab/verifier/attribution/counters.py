@@ -38,6 +38,8 @@ _GENERAL, _FLOATING = 1, 2
 _WALL = 0x40000000
 #: a thread that has not stopped within this time (s) is released
 _PATIENCE = 0.02
+#: seconds for a thread whose control words are read: one that is not read passes unchecked
+_MODE_PATIENCE = 2.0
 
 
 class _RegisterIndices(NamedTuple):
@@ -253,13 +255,15 @@ def rounding_modes(pid: int) -> dict[int, int]:
     """MXCSR's control bits of each thread of a process: rounding mode, flush-to-zero, denormals-are-zero; x86-64 only.
 
     Raises:
-        Unseen: the system or the machine does not give access to them.
+        Unseen: the system or the machine does not give access to them, or a thread does not stop.
     """
     if platform.machine() != "x86_64":
         raise Unseen("there is no MXCSR")
     modes = {}
     for task in _tasks(pid):
-        with _held(task) as is_stopped:
+        with _held(task, _MODE_PATIENCE) as is_stopped:
+            if not is_stopped and _lives(task):
+                raise Unseen("a thread does not stop")
             if is_stopped:
                 (word,) = struct.unpack_from("<I", _registers(task, _FLOATING), _MXCSR)
                 # bits 0 to 5, the exceptions raised so far, are not modes
@@ -269,7 +273,7 @@ def rounding_modes(pid: int) -> dict[int, int]:
 
 def x87_modes(pid: int) -> int:
     """The x87 control word's traps, precision and rounding in a process's first thread. Raises Unseen, as above."""
-    with _held(pid) as is_stopped:
+    with _held(pid, _MODE_PATIENCE) as is_stopped:
         if not is_stopped:
             raise Unseen("the thread has ended")
         return int(struct.unpack_from("<H", _registers(pid, _FLOATING), 0)[0]) & 0x0F3F
@@ -317,8 +321,8 @@ def _follows_call(pid: int, address: int, direct: bool = False) -> bool:
 
 
 @contextlib.contextmanager
-def _held(task: int) -> Iterator[bool]:
-    """Stop a thread while entered; yields False if it has ended, or does not stop."""
+def _held(task: int, patience: float = _PATIENCE) -> Iterator[bool]:
+    """Stop a thread while entered; yields False if it has ended, or does not stop within ``patience`` seconds."""
     if _libc.ptrace(_SEIZE, task, None, None):
         error = ctypes.get_errno()
         if error != 3 and _lives(task):
@@ -330,8 +334,10 @@ def _held(task: int) -> Iterator[bool]:
     stopped = False
     try:
         _libc.ptrace(_INTERRUPT, task, None, None)
-        end = time.monotonic() + _PATIENCE
-        while time.monotonic() < end:
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < patience:
+            if waited > _PATIENCE:
+                time.sleep(1e-3)  # the machine is loaded: the thread needs a processor to stop
             try:
                 pid, status = os.waitpid(task, _WALL | os.WNOHANG)
             except ChildProcessError:

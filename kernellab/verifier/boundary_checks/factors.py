@@ -20,6 +20,7 @@ import torch
 
 from kernellab.conditions import AlignmentLimit, Condition, DrawnLimit, Mark, ScalarLimit, StridesLimit
 from kernellab.task import ArgKind
+from kernellab.task.dtypes import computable
 from kernellab.task.sample.draw import Family
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.boundary_checks import layouts
@@ -309,7 +310,8 @@ def _within(value: torch.Tensor, change: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a pattern of integers with the range that they have at this size, as indices of a shorter table do."""
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         return change
-    low, high = int(value.min()), int(value.max())
+    known = computable(value)  # torch has no minimum of uint16
+    low, high = int(known.min()), int(known.max())
     end = _OF_RANGE.get(change[2])
     low, high = (end(low, high),) * 2 if end else (low, high)
     return (*change[:4], low, high)
