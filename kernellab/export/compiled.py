@@ -37,9 +37,9 @@ def compiled(package: Package) -> Package:
     binaries: dict[str, bytes] = {}
     reasons: list[str] = []
     trained = package.training.parts if package.training is not None else {}
-    kernels = {f"kernels/k{k.source.hash}": k for k in package.kernels}
-    kernels |= {f"{word}/kernels/k{k.source.hash}": k for word, k in trained.items()}
-    for folder, kernel in kernels.items():
+    kernels = [(f"kernels/k{k.source.hash}", k) for k in package.kernels]  # several may be of one source
+    kernels += [(f"{word}/kernels/k{k.source.hash}", k) for word, k in trained.items()]
+    for folder, kernel in kernels:
         try:
             binaries |= {f"{folder}/{name}": data for name, data in _compiled(kernel)}
         except KernellabError as error:

@@ -229,6 +229,7 @@ def test_each_call_s_activities_are_its_own() -> None:
     assert [busy(s) for s in samples] == pytest.approx([0.85 * MS] * 3) and (unordered, unseen) == ("", False)
     # a delay more than there were calls is the candidate's own
     assert framed(Profiled(calls, [True] * 2), True)[:2] == ([], "spin_kernel")
+    assert framed(Profiled([], []), True) == ([], "", False)  # there is no CUPTI, or another profiler holds it
 
 
 # -- one go ------------------------------------------------------------------------------------------------------------

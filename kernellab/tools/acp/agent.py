@@ -92,12 +92,7 @@ class AgentModel:
         done: Any = None
         try:
             if fresh:
-                how = (
-                    _HOW_TO_WORK
-                    + (_WITH_CODE if self._desk.context.base else "")
-                    + (_SEVERAL_ANSWERS if self._desk.several else "")
-                )
-                text += "\n\n" + how.format(task=self._desk.task, submit=SUBMIT, code=CODE)
+                text += f"\n\n{self._how_to_work()}"
                 self._wait(run.start(), min(_START_S, self._seconds()), cancel, on_text, "did not start")
                 self._desk.note(
                     f"{self.name} started", f"held by: {run.held or 'nothing'}\n{' '.join(self._options.command)}"

@@ -71,7 +71,7 @@ def session_result(session: Session, placed: int = 0) -> SessionResult:
     own_turn = state.turn(placed) if placed else None
     status = f"{session.name}: {state.status_words}."
     outcome = _became(state, own_turn, told, session.resting) if own_turn is not None else ""
-    waiting = _waits_for(session, head)
+    waiting = _waits_for(session, state, head)
     works = session.status is SessionStatus.RUNNING or state.elsewhere
     best = state.best()
     return SessionResult(
@@ -94,11 +94,11 @@ class _Waiting(NamedTuple):
     question: str
 
 
-def _waits_for(session: Session, head: Turn | None) -> _Waiting:
+def _waits_for(session: Session, state: State, head: Turn | None) -> _Waiting:
     """``head`` is the turn on which what is submitted next stands."""
     from kernellab.session import QuestionKind, SessionStatus
 
-    state, question = session.state, session.state.question
+    question = state.question
     last = state.standing()
     asked = question.text if question else ""
     if state.elsewhere:

@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -239,7 +240,7 @@ def framed(profiled: Profiled, flushed: bool) -> Framed:
         return Framed([], "spin_kernel", False)
     samples: list[list[Activity]] = []
     unordered, has_other_streams = "", False
-    for first, after in zip(starts, [*starts[1:], len(activities)], strict=True):
+    for first, after in pairwise([*starts, len(activities)]):
         part = list(activities[first:after])
         caller_stream = part[0].stream
         if flushed and after < len(activities):

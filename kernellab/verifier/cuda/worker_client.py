@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,9 +44,6 @@ from kernellab.verifier.protocol.memory import Arena, Layout
 from kernellab.verifier.protocol.process_memory import Unreadable
 from kernellab.verifier.protocol.rules import DEADLINES
 from kernellab.verifier.worker.guards import GUARD
-
-if TYPE_CHECKING:
-    pass
 
 
 #: how device memory is shared, in addition to the sandbox's level words
