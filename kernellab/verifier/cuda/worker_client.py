@@ -45,7 +45,6 @@ from kernellab.verifier.protocol.process_memory import Unreadable
 from kernellab.verifier.protocol.rules import DEADLINES
 from kernellab.verifier.worker.guards import GUARD
 
-
 #: how device memory is shared, in addition to the sandbox's level words
 SHARED = "device memory shared by descriptor (arguments read-only when timed, outputs read in place)"
 COPIED = "device memory shared by descriptor (arguments read-only when timed, outputs copied by the worker)"
