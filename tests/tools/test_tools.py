@@ -1269,11 +1269,11 @@ def test_an_agent_shares_the_machine_until_its_connection_ends(tmp_path: Path) -
     of_a_turn = Context(tmp_path, bound=load_task(TASK, "twice"), folder=tmp_path)
     with pytest.raises(KernellabError, match="none"):
         call("leave_note", note, of_a_turn)
-    assert not engine().agent_near  # its exchanges say what shared the machine
+    assert not engine().has_agents  # its exchanges say what shared the machine
     served = Context(tmp_path)
     with pytest.raises(KernellabError, match="none"):
         call("leave_note", note, served.of_call(lambda text: None, threading.Event()))
-    assert engine().agent_near
+    assert engine().has_agents
     served.close()
-    assert not engine().agent_near
+    assert not engine().has_agents
     of_a_turn.close()
