@@ -86,7 +86,6 @@ def _line(category: str, rows: Sequence[Row]) -> str:
     reached = [len(STAGES) if r.passed else STAGES.index(r.stage or STAGES[0]) for r in rows]
     counts = [sum(n > STAGES.index(stage) for n in reached) for stage in STAGES]
     # those that no trivial kernel passes
-    # those that no trivial kernel passes
     telling = sum(n > 0 and r.discriminating for n, r in zip(reached, rows, strict=True))
     composed = sum(r.passed and r.composed for r in rows)
     read, designed, right, lowered = counts

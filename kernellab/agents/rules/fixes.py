@@ -175,15 +175,11 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
             "Guard the division, root or logarithm.",
         ),
         (
-            lambda failure: (
-                failure.has(*_GROWS) and not (failure.operations and failure.has(*_LARGEST)) and not failure.is_changed
-            ),
+            _may_overflow,
             "Subtract the largest argument of an exp.",
         ),
         (
-            lambda failure: (
-                failure.infinite and failure.has("sub") and failure.has(*_LARGEST) and not failure.is_changed
-            ),
+            _may_subtract_infinities,
             "Where a maximum has seen nothing but -inf, as in a tile or a row that is masked as a whole, "
             "-inf - (-inf) is NaN: take a large finite number for the mask and the maximum's first value.",
         ),
