@@ -20,7 +20,7 @@ endif
 # The workbench is built by Node 20 or newer: the machine's, else one from PyPI, in the environment.
 HAS_NODE := node --version 2>/dev/null | grep -qE '^v([2-9][0-9])' && command -v npm >/dev/null
 
-.PHONY: demo test prove redteam texts docs lab lint widgets clean notebooks screenshots fixtures smooth
+.PHONY: demo test prove redteam texts docs lab lint types style widgets clean notebooks screenshots fixtures smooth
 
 demo: $(BUNDLE)
 	$(BIN)/python tools/demo.py notebooks/01_quickstart.ipynb --out $(OUT)
@@ -59,11 +59,17 @@ texts: $(READY)
 docs: $(BUNDLE)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs $(OUT)/docs
 
+# Types are checked next to the rest: mypy takes one core for most of a minute.
 lint: $(BUNDLE)
+	$(MAKE) --no-print-directory -j 2 types style
+
+types: $(BUNDLE)
+	$(BIN)/mypy kernellab
+
+style: $(BUNDLE)
 	$(BIN)/python tools/typescript.py --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy kernellab
 	$(BIN)/lint-imports
 	$(BIN)/python hatch_build.py run check
 
