@@ -76,7 +76,8 @@ def _conditions() -> Iterator[str]:
     yield "next to the trust level, or as a *flag*, a sentence below the figures. Those of the *kernel* count"
     yield "against it; those of the *task* name what its author can change (a `Dim`, `DOMAIN`, other inputs); those of"
     yield "the *measurement* go away on a quiet machine, with a longer time or on a GPU. An exported operator"
-    yield "calls the reference where a condition excludes the call. `--json` has each with its `kind` and fields.\n"
+    yield "calls the reference where a condition excludes the call by layout, alignment, a scalar's one value, or an"
+    yield "interval, least magnitude or NaN of a tensor. `--json` has each with its `kind` and fields.\n"
     yield "## Conditions with values\n"
     yield "| kind | concerns | label or flag, where it is always the same | what it says |\n|---|---|---|---|"
     for condition in KINDS:

@@ -103,7 +103,8 @@ class Domain(_Condition):
 
 
 class SpecialValues(_Condition):
-    """A NaN or an infinity in an input does not reach the result as it does in the reference."""
+    """A NaN or an infinity in an input does not reach the result as it does in the reference. Verdicts of earlier
+    versions have it; now ``drawn`` names the argument too."""
 
     kind: Literal["special-values"] = "special-values"
     _label: ClassVar[str] = "{value} not handled"
@@ -111,7 +112,9 @@ class SpecialValues(_Condition):
 
 
 class DrawnLimit(_Condition):
-    """Values of an argument that the task's own inputs never draw, and for which the kernel is wrong.
+    """Values of an argument that the task's own inputs never draw, and for which the kernel is wrong: "NaN in x not
+    handled". An exported operator tests for those that ``low``, ``high``, ``least`` or ``not_nan`` give of a tensor;
+    "equal rows not handled" has none of them, and is for you to avoid.
 
     ``argument`` is "" where they are those of several; ``values`` says which they are. ``low`` and ``high`` are the
     ends of the range for which it is right, where it is wrong beyond that; ``least`` is the smallest magnitude other
