@@ -16,6 +16,7 @@ from kernellab.knowledge.jobs import Job, jobs
 from kernellab.knowledge.pages import Page, read_page
 from kernellab.knowledge.record import read_record
 from kernellab.knowledge.toolchain import dotted, missing_names, toolchain
+from kernellab.lowering import LOWERING
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.syntax.docs import operations
@@ -91,7 +92,7 @@ def _folders(root: Path) -> Iterator[Fault]:
             elif not any(section.text.partition("\n")[2].strip() for section in read_page(folder / name).sections):
                 yield Fault(f"{place}/{name}", "It says nothing yet.", _SAYS[name], "warning")
         for path in sorted(folder.rglob("*")):
-            is_known = path.name in (*_PARTS, SPEC, ADAPTER) or (
+            is_known = path.name in (*_PARTS, SPEC, ADAPTER, LOWERING) or (
                 path.suffix == ".py" and path.parents[1].name == "examples"
             )
             if path.is_file() and not is_known and "__pycache__" not in path.parts:

@@ -49,6 +49,11 @@ def test_documents_that_follow_the_form_have_no_error(root: Path) -> None:
     assert _errors(root) == []
 
 
+def test_a_folder_may_hold_a_lowering(root: Path) -> None:
+    (root / "dsl/toy/lowering.py").write_text("")
+    assert _errors(root) == []
+
+
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
