@@ -46,10 +46,11 @@ def run_jobs(
     run = _Run(out, deadline, time.monotonic() + budget)
     for job in jobs:
         run.waiting.put(job)
+    takes_turns = workers > 1
     workers = min(workers, len(jobs))
     run.most_bytes = max(_MOST_BYTES, int(_MOST_SHARE * _memory() / max(workers, 1)))
     with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
-        places = _places(folder, workers, exclusive, devices)
+        places = _places(folder, workers, takes_turns, exclusive, devices)
         threads = [
             threading.Thread(target=_serve, daemon=True, args=(run, number, places[number % len(places)]))
             for number in range(workers)
@@ -94,12 +95,14 @@ class _Place:
     late_turns: threading.Semaphore
 
 
-def _places(folder: str, workers: int, exclusive: bool, devices: Sequence[str]) -> list[_Place]:
+def _places(
+    folder: str, workers: int, takes_turns: bool, exclusive: bool, devices: Sequence[str]
+) -> list[_Place]:  # fmt: skip
     """Return a place for each of ``devices``, one without devices; ``folder`` has the files of turns."""
     kind = "all" if exclusive else "device"
     environments = [{"CUDA_VISIBLE_DEVICES": d, turns.VARIABLE: f"{kind}:{folder}/turns-{d}"} for d in devices]
     if not environments:
-        environments = [{turns.VARIABLE: f"{kind}:{folder}/turns"} if workers > 1 else {}]
+        environments = [{turns.VARIABLE: f"{kind}:{folder}/turns"} if takes_turns else {}]
     # with a team for all cores in each of several processes, threads mostly wait
     threads_of_each = str(max(1, len(os.sched_getaffinity(0)) // max(workers, 1) // 2))
     return [

@@ -140,7 +140,7 @@ class Timings:
             return result.result(timeout)
         except FutureTimeout:
             if result.done():
-                raise  # the measurement's own error
+                return result.result()  # it ended meanwhile, or this is the measurement's own error
             name = self._driver.state.created.name
             message = f"{name} is still being timed after {lasting(timeout or 0)}."
             raise SessionError(message, "Wait longer.") from None

@@ -225,6 +225,10 @@ def test_policy_is_read_and_checked() -> None:
         load_task(RMS_NORM + "\nSTATIC = ['nothing']\n")
     with pytest.raises(TaskError, match="not known"):
         load_task(RMS_NORM + "\nDOMAIN = {'x': 'purple'}\n")
+    # what nothing would read is refused
+    with pytest.raises(TaskError, match="'rtol'") as refused:
+        load_task(RMS_NORM + "\nTOLERANCE = {'rtol': 1e-3, 'atol': 1e-3}\n")
+    assert "floor" in refused.value.remedy
 
 
 def test_another_process_rebuilds_the_same_task_from_text_and_name(tmp_path: Path) -> None:

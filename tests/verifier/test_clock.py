@@ -83,5 +83,5 @@ def test_a_timed_worker_goes_before_other_work_only_while_it_is_timed() -> None:
 
 def test_what_the_judge_itself_held_up_is_no_waiting() -> None:
     after = {1: Times(900_000, 300_000)}
-    assert process_stats.waited({}, after, 1e-3, beside=200e-6) == pytest.approx(100e-6)
-    assert process_stats.waited({}, after, 1e-3, beside=500e-6) == 0.0
+    assert process_stats.waited({}, after, 1e-3, outside=200e-6) == pytest.approx(100e-6)
+    assert process_stats.waited({}, after, 1e-3, outside=500e-6) == 0.0

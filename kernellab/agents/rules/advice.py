@@ -2,7 +2,8 @@
 
 The evidence decides, in this order: a compiler's line, a time limit, an error at a dimension's end
 (:mod:`kernellab.agents.rules.edges`), the error's signature (``fixes``), the sizes at which the kernel is right
-(``contrast``). What changed since a kernel passed (``changes``) is added to any of them.
+(``contrast``, which is said first). What changed since a kernel passed (``changes``) is added, except to a compiler's
+line and to lost digits.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import ProfileError, SwapError
@@ -60,12 +60,14 @@ def install(
     _check_free(in_model, row)
     replacements = _replacements(row, offer, backward)
     _check_fits(profile.workload, row, replacements[0])
-    gain = _known_gain(profile, in_model, row, offer, replacements, in_step=measure)
+    gain = _gain_of_forward(profile, in_model, row, offer, replacements, in_step=measure)
     calls = [PlacedCall(one.region, callable_of(one)) for one in replacements]
     units = {call.region.unit for call in calls}
     earlier = {unit.module: unit.module.__dict__.get("forward") for unit in {*in_model.units.values(), *units}}
     _put_in_and_check(in_model, row, calls, offer.label)
     _warn_of_hooks(units)
+    if gain.in_place is None:
+        gain = replace(gain, backward_speedup=backward_alone(profile.workload, row, replacements[0]))
     predicted_ms = in_model.predicted_ms(profile, gain)
     against_original = against_previous = None
     if measure:
@@ -146,7 +148,7 @@ def _uninstall_copy(model: Any) -> int:
     return len(modules)
 
 
-def _known_gain(
+def _gain_of_forward(
     profile: Profile, in_model: Installed, row: Row, offer: _Offer, replacements: Sequence[Replacement], in_step: bool
 ) -> Gain:  # fmt: skip
     """What the kernel gains by itself, and with ``in_step`` on a CPU within the model's own step."""
@@ -155,7 +157,7 @@ def _known_gain(
         speedup = alone(profile.workload, row, offer.function)
     if in_step and profile.workload.device.type == "cpu":
         return Gain(row, speedup, in_place=_compared_in_place(in_model, row, replacements))
-    return Gain(row, speedup, backward_alone(profile.workload, row, replacements[0]))
+    return Gain(row, speedup)
 
 
 def _put_in_and_check(in_model: Installed, row: Row, calls: Sequence[PlacedCall], label: str) -> None:

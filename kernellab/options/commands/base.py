@@ -21,7 +21,7 @@ def alike(model: type[BaseModel], name: str, default: object) -> Any:
 
 
 class CommandOptions(BaseModel):
-    """Every field of a model of this module is an option of a command."""
+    """Every field of a model of this package is an option of a command."""
 
     model_config = REQUEST
     OPTION: ClassVar[Option] = typed()

@@ -35,10 +35,10 @@ def verified(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if judged_turn is not None:
         return turn.model_copy(update={"verdict": judged_turn.verdict, "reused": judged_turn.id})
     options = options_of(bench, state, candidate)
-    options = options.model_copy(update={"counterexamples": counterexamples(task, state)})
     with engine().verifying:
         _refuse_stopped(channel.cancel)
         with charging_gpu_time(bench, target):
+            options = options.model_copy(update={"counterexamples": counterexamples(task, state)})
             judge = engine().verifier()
             verdict = judge.verify(
                 task, candidate.source, target, options=options, progress=channel.progress, cancel=channel.cancel

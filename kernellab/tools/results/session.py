@@ -113,7 +113,7 @@ def _waits_for(session: Session, state: State, head: Turn | None) -> _Waiting:
     else:
         # what the Conductor says may quote a failure; its line says where the work goes
         is_route = last is not None and last.route is not None and last.author is not Author.HUMAN
-        reason = "" if is_route and question is None else session.reason
+        reason = "" if is_route and question is None else state.reason
     if question is None:
         return _Waiting(reason, "")
     if question.kind is QuestionKind.ROUTE:

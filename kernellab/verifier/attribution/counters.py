@@ -255,15 +255,16 @@ def rounding_modes(pid: int) -> dict[int, int]:
     """MXCSR's control bits of each thread of a process: rounding mode, flush-to-zero, denormals-are-zero; x86-64 only.
 
     Raises:
-        Unseen: the system or the machine does not give access to them, or a thread does not stop.
+        Unseen: the system or the machine does not give access to them, or the first thread does not stop.
     """
     if platform.machine() != "x86_64":
         raise Unseen("there is no MXCSR")
     modes = {}
     for task in _tasks(pid):
-        with _held(task, _MODE_PATIENCE) as is_stopped:
-            if not is_stopped and _lives(task):
-                raise Unseen("a thread does not stop")
+        # the first thread is the caller's; another may wait for a child, and is left out
+        with _held(task, _MODE_PATIENCE if task == pid else _PATIENCE) as is_stopped:
+            if task == pid and not is_stopped and _lives(task):
+                raise Unseen("the first thread does not stop")
             if is_stopped:
                 (word,) = struct.unpack_from("<I", _registers(task, _FLOATING), _MXCSR)
                 # bits 0 to 5, the exceptions raised so far, are not modes

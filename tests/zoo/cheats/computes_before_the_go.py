@@ -36,7 +36,7 @@ def eager(self, *given):
         self.control.write_done(1, 1e-6)
         words[1] = words[0]
         os.eventfd_write(self.done, 1 << 32)
-        self.kept = [[out]]
+        self.last_outputs = [[out]]
 
 
 type.__setattr__(Worker, "_timed", eager)
