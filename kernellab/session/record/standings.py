@@ -38,8 +38,10 @@ class Ratio(NamedTuple):
         return not self.low <= 1.0 <= self.high
 
     def over(self, other: Ratio) -> Ratio:
-        """This speedup divided by ``other``, which has the same baseline or is the kernel compared with; the interval is at least as wide as a 95 %
-        interval."""
+        """This speedup divided by ``other``, which has the same baseline or is the kernel compared with.
+
+        The interval is at least as wide as a 95 % interval.
+        """
         return Ratio(self.speedup / other.speedup, self.low / other.high, self.high / other.low)
 
 

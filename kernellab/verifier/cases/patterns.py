@@ -41,7 +41,7 @@ def patterned(value: Tensor, name: str, seed: int, low: float, high: float) -> T
 
 
 def generator_on(device: torch.device, cpu_generator: torch.Generator) -> torch.Generator:
-    """Return ``seen``, or a generator on another device seeded from it, because a CPU draws gigabytes slowly."""
+    """Return ``cpu_generator``, or one on another device seeded from it, because a CPU draws gigabytes slowly."""
     import torch
 
     if device == cpu_generator.device:
