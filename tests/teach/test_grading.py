@@ -581,7 +581,7 @@ def test_a_teachers_workspace_may_hold_what_is_graded(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     assert cli_grade(Path("handed-in"), GradeOptions()) == 0
     monkeypatch.chdir(tmp_path / "handed-in")
-    assert cli_grade(Path()) == 0
+    assert cli_grade(Path(), GradeOptions()) == 0
 
 
 def test_two_students_notebooks_of_one_name_are_two_students_without_a_root(tmp_path: Path) -> None:
