@@ -21,6 +21,8 @@ from triton.runtime import driver  # type: ignore[import-untyped]
 sys.path.insert(0, str(Path(__file__).parent))
 from compile_for_gpu import AbsentGPU, module_of
 
+from kernellab.verifier.seal.triton import through_triton
+
 RAN: list[tuple[Any, ...]] = []
 
 
@@ -110,6 +112,11 @@ def looked_at(module: Any) -> list[str]:
     kernel[(1,)](*call)
     hook.remove(seen.append)
     hooked = RAN[-1]
+    with through_triton():
+        if not kernel.watched():
+            faults.append("a seal does not see launches")
+    if kernel.watched():
+        faults.append("launches are watched after a seal")
     kernel.kernel.add_pre_run_hook(lambda *_, **__: seen.append(kernel))
     kernel[(1,)](*call)
     kernel.kernel.pre_run_hooks.clear()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +49,7 @@ def test_silence_of_a_worker_is_told_as_that_of_whoever_was_asked(
 def test_silence_is_told_with_the_seconds_that_were_waited_for() -> None:
     quiet, other = os.pipe()
     worker: Any = SimpleNamespace(log_fd=quiet, first_fd=quiet, log="", posted=time.monotonic(), _end=lambda: None)
-    worker._watched = worker.posted
+    worker._watched, worker._killed = worker.posted, partial(WorkerProcess._killed, worker)
     try:
         with pytest.raises(WorkerFailure, match=r"did not answer within 0\.05 s"):
             WorkerProcess.poll(worker, (), worker.posted + 0.05)

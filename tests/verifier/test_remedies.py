@@ -12,7 +12,7 @@ from kernellab.verifier.protocol.remedies import OF_LARGE_SIZES, REMEDIES, remed
 
 ROOM = Path(__file__).parents[2] / "kernellab" / "verifier"
 #: what refuses, and which of its arguments is the signature
-SIGNED = {"refused": 1, "Finding": 0, "_fatal": 0, "WorkerFailure": 0}
+SIGNED = {"refused": 1, "Finding": 0, "_fatal": 0, "WorkerFailure": 0, "_killed": 0}
 
 
 def signatures() -> Iterator[tuple[str, str]]:

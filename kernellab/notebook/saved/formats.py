@@ -30,8 +30,8 @@ _SHOWN_BY = {
     Place("kernellab.session.record.render", "Turns"): "turns_shown",
     Place("kernellab.session.record.render", "Candidates"): "candidates_shown",
     Place("kernellab.session.kernel", "BestKernel"): "best_shown",
-    Place("kernellab.records", "Source"): "source_shown",
-    Place("kernellab.records", "Verdict"): "verdict_shown",
+    Place("kernellab.records.source", "Source"): "source_shown",
+    Place("kernellab.records.verdict", "Verdict"): "verdict_shown",
 }
 
 
