@@ -52,7 +52,7 @@ def launches(recorder: Recorder) -> Iterator[None]:
 def through_triton() -> Iterator[None]:
     """Have generated files launch through Triton's launcher, which they do where its launches are watched: under Triton
     3.6 they otherwise call what it wraps."""
-    import triton
+    import triton  # type: ignore[import-untyped]
 
     hook = triton.knobs.runtime.launch_enter_hook
     hook.add(_watch)
