@@ -1,7 +1,8 @@
 """Sketch -> Source, one package a DSL.
 
-:func:`lower` is the only entry point. A lowering reads the resolved :class:`~kernellab.sketch.program.Program` and its
-:class:`~kernellab.sketch.program.bind.Binding`, never the text. To add one for a DSL that is not here, put a
+:func:`lower` is the only entry point. A lowering reads the resolved
+:class:`~kernellab.sketch.program.program.Program` and its :class:`~kernellab.sketch.program.bind.Binding`, never the
+text. To add one for a DSL that is not here, put a
 ``lowering.py`` with a function ``lower(program, binding, target) -> Source`` into ``knowledge/dsl/<name>/``, of this
 installation or of a workspace: it is found by its path, as adapters are."""
 

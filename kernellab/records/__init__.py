@@ -1,7 +1,7 @@
 """The records that rooms exchange and that the journal stores.
 
 Each is a frozen pydantic model: they are plain data, and a change makes a new record. The folder has a module for each
-kind of record; its users import all of them from here.
+kind of record; its users import most of them from here.
 """
 
 from kernellab.records.base import Record

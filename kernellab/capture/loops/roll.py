@@ -4,7 +4,7 @@
 use of the first step's results must match the third step's use of the second's: these are the values passed from step
 to step. The fourth step represents the values used after the loop; only those are in the trace. Values that a step
 writes at one place of a tensor, or appends to a list that is joined after the loop, are results of all steps.
-:func:`kernellab.capture.check_graph` compares with the reference at other lengths.
+:func:`kernellab.capture.capture.check_graph` compares with the reference at other lengths.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The syntax tree of a sketch file, with places, comments and pins.
 
 ``parse`` makes it, ``print`` writes it back in canonical form, ``check`` resolves it into a
-:class:`~kernellab.sketch.program.Program`. Equality ignores places and comments, so ``parse(print(tree)) == tree``.
+:class:`~kernellab.sketch.program.program.Program`. Equality ignores places and comments, so that
+``parse(print(tree)) == tree``.
 """
 
 from __future__ import annotations

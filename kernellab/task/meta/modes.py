@@ -109,10 +109,11 @@ class Calls(TorchFunctionMode):
             )
         if self._attributes and name == "__get__" and func.__self__.__name__ in self._attributes:
             return self._attributes[func.__self__.__name__]
-        asks_for_meta = kwargs and torch.device(kwargs.get("device") or "cpu").type == "meta"
-        names_type = func is torch.Tensor.type and len(args) == 1 and not kwargs
-        if self._attributes and (asks_for_meta or names_type or func is torch.Tensor.data_ptr):
-            raise Unsure
+        if self._attributes:
+            asks_for_meta = kwargs and torch.device(kwargs.get("device") or "cpu").type == "meta"
+            names_type = func is torch.Tensor.type and len(args) == 1 and not kwargs
+            if asks_for_meta or names_type or func is torch.Tensor.data_ptr:
+                raise Unsure
         return called(func, RECURRENT, *args, **(kwargs or {}))
 
 

@@ -167,7 +167,7 @@ def _put_bits(args: list[Any], position: int, seed: int) -> None:
 
 
 def _thin_out(args: list[Any], position: int, seed: int, places: Sequence[int], number: float) -> None:
-    """Keep few nonzero elements, at these ``places`` of the rows; see :func:`_sparse`."""
+    """Replace a tensor by zeros with few drawn numbers, at these ``places`` of the rows; see :func:`_sparse`."""
     args[position] = _sparse(args[position], seed, places, number)
 
 

@@ -1,7 +1,7 @@
 """Where the errors of an output are: as a map of characters, in words, as a period along a dimension.
 
 Every function takes a mask ``wrong`` in the output's shape. Words name a part of one dimension (``only from 64 to the
-end (130) of dimension 1``), a diagonal of two, or a period, whichever leaves the fewest places.
+end (130) of dimension 1``) or a diagonal of two, whichever leaves fewer places, else a period.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 edges of a format, inputs drawn from a task's declaration, and combinations of several differences.
 
 ``literals`` are numbers in the text of a kernel's source. Seconds are those of the judge's own thread, unless a name
-has ``wall`` in it.
+has ``wall`` in it or its comment says otherwise.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EdgeRule:
 
     #: small numbers of the reference and the source whose size arguments get,
     small_literals: int = 4
-    #: and seconds for these cases
+    #: and seconds for these cases, by the clock
     small_seconds: float = 0.4
 
 
@@ -82,7 +82,7 @@ class DrawnRule:
     runs_per_case: float = 6.0
     #: and passes over its data at this rate
     bytes_a_second: float = 4e8
-    #: seconds of calls in Triton's interpreter, each of which takes ten milliseconds or more
+    #: seconds by the clock of calls in Triton's interpreter, each of which takes ten milliseconds or more
     interpreted_seconds: float = 0.4
     #: seconds of one call there with a Dim as long as that allows
     interpreted_long_seconds: float = 0.5

@@ -172,7 +172,7 @@ class CorrectRule:
     large_team: int = 29
     #: teams of one more than a number in the source, up to which it may have allocated room for each thread
     team_literals: int = 2
-    #: largest of these teams
+    #: largest such number
     max_team: int = 256
     #: tasks over this many bytes have no metamorphic checks and no canaries
     single_family_bytes: int = 256 * MIB
@@ -191,9 +191,9 @@ class HonestRule:
 
     # -- program counters sampled from the candidate's threads
 
-    #: samples of one sampling,
+    #: samples of all samplings together,
     max_samples: int = 80
-    #: and its seconds
+    #: and the seconds of one
     sample_seconds: float = 0.4
     #: fewer samples in code that computes are not conclusive
     min_samples: int = 12
