@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernellab.designer.frontend.build import Handler
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.designer.frontend.gather import PICKS
+from kernellab.designer.frontend.grouped import GROUPED
 from kernellab.designer.frontend.norms import NORMALISATIONS
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.pooling import POOLS
@@ -18,5 +19,5 @@ from kernellab.designer.steps.loops import STEPS
 
 HANDLERS: dict[str, Handler] = {
     **OPERATIONS, **VIEWS, **REDUCTIONS, **NORMALISATIONS, **SCANS, **PRODUCTS,
-    **CONVOLUTIONS, **POOLS, **PICKS, **ORDERS, **PUTS, **STEPS,
+    **CONVOLUTIONS, **POOLS, **PICKS, **ORDERS, **PUTS, **GROUPED, **STEPS,
 }  # fmt: skip

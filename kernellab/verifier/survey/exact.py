@@ -1,6 +1,13 @@
 """Cases with exact arithmetic up to where the reference rounds or compares, so that they decide which way a tie goes.
 
-Any right computation gives the same values, so no rounding excuses another answer.
+Any right computation gives the same values, so no rounding excuses another answer. A case is the base case with one
+change of :mod:`kernellab.verifier.cases.changes`, by its first word:
+
+- ``halves``: the values of an argument are multiples of a step (a grid), many of which the reference rounds at a half;
+- ``shared``: half of the values that are searched for stand in the sorted argument;
+- ``still``: every argument is constant but for single elements, so that two compared values are equal (a tie).
+
+``round(x * 20)`` with x = 0.125 rounds the half 2.5; ``x > 0.5`` with x = 0.5 decides a tie.
 """
 
 from __future__ import annotations
@@ -11,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 from math import floor, frexp, log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernellab.errors import KernellabError
 from kernellab.task.dtypes import alike
@@ -28,9 +35,22 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: Largest value and step of each grid. The finest steps with exact arithmetic meet the most ties (for x * 20,
-#: multiples of an eighth).
-_GRIDS = ((8.0, 0.5), (2.0, 0.125), (1.0, 0.5))
+
+class _Grid(NamedTuple):
+    """Values of an argument: multiples of ``step`` up to ``largest``; with ``peak`` each row has this largest value."""
+
+    largest: float
+    step: float
+    peak: float | None = None
+
+    @property
+    def change(self) -> tuple[float, ...]:
+        """What the change ``halves`` ends with."""
+        return (self.largest, self.step) if self.peak is None else (self.largest, self.step, self.peak)
+
+
+#: The finest steps with exact arithmetic meet the most ties (for x * 20, multiples of an eighth).
+_GRIDS = (_Grid(8.0, 0.5), _Grid(2.0, 0.125), _Grid(1.0, 0.5))
 #: Operations that compare with each element of a sorted tensor.
 _PLACED = ("searchsorted", "bucketize")
 #: Upper bound on the levels of a quantisation, so that their halves have few digits.
@@ -39,18 +59,23 @@ _LEVELS = 512
 _RAISED = (KernellabError, RuntimeError, ValueError)
 #: Largest power of two that replaces zero if an argument cannot be zero.
 _MOST = 1.0
+#: Bytes of an element below which floats are widened to float64 for a run that has to be exact: all, or halves alone,
+#: since a reference that names float32 runs in no wider dtype.
+_WIDENED = (8, 4)
 
 
 @dataclass(frozen=True)
 class Found:
-    """An exact case. ``sure``: no right computation gives another answer; otherwise one may that adds up divided terms,
-    or uses a GPU's fast division. ``wider``: the float64 answer if it differs, because a limit (0.9) has more digits
-    there."""
+    """An exact case."""
 
     case: Case
+    #: numbers that the reference rounds at a half, and pairs of equal numbers that it compares
     halves: int
     ties: int
+    #: no right computation gives another answer; otherwise one may that adds up divided terms, or uses a GPU's fast
+    #: division
     sure: bool
+    #: the float64 answer if it differs, because a limit (0.9) has more digits there
     wider: tuple[Tensor, ...] = ()
 
 
@@ -84,7 +109,9 @@ class ExactCases:
         if any(op in self.calls for op in _PLACED):
             yield from self._shared()
         # All zero, then all one: only ones can equal a mean that is not zero.
-        for values in dict.fromkeys(tuple(_calm(n, *span) for span in self.spans.values()) for n in (0.0, _MOST)):
+        for values in dict.fromkeys(
+            tuple(_constant_within(n, *span) for span in self.spans.values()) for n in (0.0, _MOST)
+        ):
             if compared and None not in values and self.left():
                 compared = yield from self._still(compared, tuple(zip(self.spans, values, strict=True)))
 
@@ -102,16 +129,16 @@ class ExactCases:
     def _on_grids(self, rounded: bool) -> Iterator[Found]:
         spread = tuple((i, *span) for i, span in self.spans.items())
         for grid in (*_GRIDS, *(self._peaks() if rounded else ())):
-            case = self.base.with_change(("halves", self.largest, secrets.randbits(31), spread, *grid))
+            case = self.base.with_change(("halves", self.largest, secrets.randbits(31), spread, *grid.change))
             try:
                 _ = case.args
             except ValueError:
                 continue  # no power of two is among an argument's values
             exact_case = self._exact(case)
-            if exact_case is not None and (exact_case.sure or len(grid) == 3):
+            if exact_case is not None and (exact_case.sure or grid.peak is not None):
                 yield exact_case
 
-    def _peaks(self) -> Iterator[tuple[float, float, float]]:
+    def _peaks(self) -> Iterator[_Grid]:
         """Yield grids whose largest value becomes a power of two by one of the reference's divisors (the 127 levels of
         a row's maximum), so that the quotients have halves."""
         with Exact() as mode, suppress(*_RAISED):
@@ -119,7 +146,7 @@ class ExactCases:
         whole = sorted(n for n in mode.divisors if 2 < n < _LEVELS and n.is_integer() and frexp(n)[0] != 0.5)
         for number in whole[:2]:
             peak = frexp(number)[0] * _GRIDS[0][0]
-            yield peak, peak / number / 2, peak
+            yield _Grid(peak, peak / number / 2, peak)
 
     def _still(
         self, compared: set[Edge], values: tuple[tuple[int, float | None], ...]
@@ -176,22 +203,24 @@ class ExactCases:
     def _exact(self, case: Case) -> Found | None:
         """Return the case if float64 computes the same; None if its arithmetic is not exact, the reference does not
         run, or several answers are right."""
-        for narrower in (8, 4):  # a reference that names float32 runs in no wider dtype
+        for item_bytes in _WIDENED:
             try:
-                return self._found(case, narrower)
+                return self._exact_with(case, item_bytes)
             except _RAISED:
                 continue
         self.dropped += 1
         return None
 
-    def _found(self, case: Case, narrower: int) -> Found | None:
+    def _exact_with(self, case: Case, item_bytes: int) -> Found | None:
+        """As :meth:`_exact`, with floats of fewer bytes than ``item_bytes`` as float64. Raises what the reference
+        raises for these."""
         import torch
 
         args = [
-            a.double() if i in self.spans and a.dtype.itemsize < narrower else a for i, a in enumerate(case.args)
+            a.double() if i in self.spans and a.dtype.itemsize < item_bytes else a for i, a in enumerate(case.args)
         ]  # fmt: skip
         # In float32, a limit of many digits differs from the reference's.
-        inputs = [args[i] for i in self.spans] if narrower == 8 else []
+        inputs = [args[i] for i in self.spans] if item_bytes == 8 else []
         with Exact(inputs) as exact:
             wider = self.results(args)
         if exact.holds and self._is_one_answer(case, wider):
@@ -221,8 +250,9 @@ class ExactCases:
         return True
 
 
-def _calm(number: float, low: float, high: float) -> float | None:
-    """Return ``number`` if it is between ``low`` and ``high``, else a power of two of either sign that is, or None."""
+def _constant_within(number: float, low: float, high: float) -> float | None:
+    """Return the value of a constant argument: ``number`` if it is between ``low`` and ``high``, else a power of two of
+    either sign that is, or None."""
     if low <= number <= high:
         return number
     least, most = (max(low, 0.0), high) if high > 0 else (-high, -low)
