@@ -112,6 +112,7 @@ PATTERNS = {
         "verifier.coverage.reach",
         "verifier.static.native",
         "verifier.static.dates",
+        "verifier.static.native_surroundings",
         "verifier.static.surroundings",
     ),
     "the sketch language, also where it cannot be parsed": (

@@ -244,7 +244,7 @@ class Verification:
         """Add findings for library functions by which the candidate's objects could distinguish a judge's process from
         a user's. CPU only: a device runtime brings its own imports, and an interpreter has no objects."""
         from kernellab.verifier.attribution.imports import beyond_computing
-        from kernellab.verifier.static.surroundings import asks_for_threads_alone
+        from kernellab.verifier.static.native_surroundings import asks_for_threads_alone
 
         context = self.context
         if self.steps.failure is None and context.request.backend is Backend.CPU:

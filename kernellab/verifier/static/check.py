@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kernellab.dsls.base import Finding
 from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
-from kernellab.verifier.static import autotuned, channels, listed, surroundings
+from kernellab.verifier.static import autotuned, call_counts, channels, listed, surroundings
 from kernellab.verifier.static import native as static_native
 from kernellab.verifier.static.dates import dates
 from kernellab.verifier.static.names import Names
@@ -115,7 +115,7 @@ class _Rules:
         self.strings = {s for n in ast.walk(tree) if isinstance(n, ast.expr) and (s := self.names.text(n)) is not None}
 
     def walk(self) -> Iterator[Finding]:
-        for name, line in surroundings.counters(self.tree):
+        for name, line in call_counts.counters(self.tree):
             yield self._flag("surroundings", f"counts its calls in {name}", line)
         for name, line in channels.growing(self.tree):
             yield self._flag("surroundings", f"may count its calls by {name}", line)

@@ -12,7 +12,7 @@ from pathlib import Path
 from kernellab.dsls.base import Finding
 from kernellab.dsls.functions import defined
 from kernellab.dsls.text import CPP_ENDINGS, without_comments
-from kernellab.verifier.static.surroundings import IN_CPP
+from kernellab.verifier.static.native_surroundings import IN_CPP
 
 ENDINGS = CPP_ENDINGS
 #: what no honest kernel contains: rule, pattern, message

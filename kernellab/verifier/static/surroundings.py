@@ -1,13 +1,16 @@
-"""Reads by which a source may distinguish a judge's process from a user's: the environment, system files about
-processes and machines, and the number of its calls. Each is flagged by name; none is refused for this."""
+"""Reads by which Python may distinguish a judge's process from a user's: the environment, system files about processes
+and machines, the state of its program. Each is flagged by name; none is refused for this.
+
+:func:`read_by` says of an expression what it reads: ``os.environ["HOME"]`` "reads the environment's HOME", and
+``sys.argv`` "reads sys.argv". For C++ see :mod:`kernellab.verifier.static.native_surroundings`, for functions that
+count their calls :mod:`kernellab.verifier.static.call_counts`.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
-from kernellab.sandbox.seccomp import MEMFD, OF_FIRST, REFUSED
 from kernellab.verifier.static.names import Names, last_name
 
 #: files with information about this process, the machine or the user
@@ -22,48 +25,31 @@ _BUILD = re.compile(
     r"TORCH\w*|TVM_\w+|XDG_CACHE_HOME|MAX_JOBS)$"
 )
 _READERS = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault", "os.getenvb", "os.environb.get")
-#: calls that the sandbox refuses but a user's program may make
-_REFUSED = "|".join([*(name for name in {**REFUSED, **MEMFD, **OF_FIRST} if "_" in name), "ptrace", "unshare", "setns"])
-#: the same in C++: pattern and description
-IN_CPP = (
-    (rf"(?<![\w.>])(?:{_REFUSED}|(?:shm|msg|sem)get|socket(?:pair)?)\s*\(", "makes a call that the sandbox refuses"),
-    (r"\b(?:secure_)?getenv\s*\(\s*\"(?!OMP_)(\w+)\"", "reads the environment"),
-    (r"\b(?:secure_)?getenv\s*\(\s*[^\"\s]|\benviron\b", "reads the environment"),
-    (r"\b(?:getuid|geteuid|getppid|getlogin(?:_r)?|cuserid|getpwuid(?:_r)?|gethostname|uname|sysinfo|localtime(?:_r)?|"
-     r"gmtime(?:_r)?|strftime|prctl|getcwd|get_current_dir_name|isatty|ttyname(?:_r)?|getrlimit|prlimit|getauxval|getpid|"
-     r"getpgrp|getsid|syscall|wordexp|getrusage|fe(?:testexcept|getround|getenv)|_mm_getcsr|__builtin_ia32_stmxcsr|"
-     r"backtrace|dladdr1?|dl_iterate_phdr|tempnam|(?:pthread|sched)_getaffinity(?:_np)?|sched_getcpu|getcpu|get_nprocs(?:_conf)?|"
-     r"__rdtscp?|__builtin_ia32_rd\w+|_?_rdpmc|_rdrand\d+_step|__builtin_readcyclecounter)\s*\(", "calls"),
-    (r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?\b(?:rdtscp?|rdpmc|rdrand|rdseed|cpuid|syscall|sysenter|int\s+\$?0x80)\b",
-     "has an instruction that asks the processor or the system"),
-    (r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?\.(?:[248]?byte|short|word|long|quad|incbin)\b",
-     "puts code together from bytes"),
-    (r"(?<![.>])\b(?:(?:eu)?access|l?stat|opendir|readlink)\s*\(\s*\"|\bfstat\s*\(\s*[012]\b", "asks for files by"),
-    (r"\b(?:filesystem|fs)\s*::\s*(?:exists|is_\w+|file_size|last_write_time|(?:recursive_)?directory_iterator|status|"
-     r"current_path|temp_directory_path|space|read_symlink|(?:weakly_)?canonical|equivalent|hard_link_count)\s*[({]|"
-     r"\bw?i?fstream\s*\w*\s*[({]|\bbasic_(?:i?fstream|filebuf)\s*<|\bw?filebuf\s+\w", "asks for files by"),
-    (r"\brandom_device\b", "draws numbers that no seed gives, by"),
-    (r"\bstatic\b[^;{}\n]{0,80}?\b\w+_clock\s*::\s*now\s*\(", "keeps the time of another call, by"),
-    (r"\buintptr_t\b\s*[)\w][^;{}\n]{0,80}>>\s*\(?\d", "asks where code or data lies by"),
-    (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+|\{\s*\})\s*\)|\btime_since_epoch\s*\(|\bsystem_clock\s*::\s*to_time_t\b|"
-     r"\b(?:gettimeofday|timespec_get|ftime)\s*\(|\bclock_gettime\s*\(\s*(?:CLOCK_(?:REALTIME|TAI)|0)\b|\b__(?:TIME|DATE)__\b",
-     "reads the date"),
-    (rf"\"[^\"\n]*(?:{PATHS.pattern})[^\"\n]*\"", "opens"),
-    (r"\bstatic\s+(?:thread_local\s+)?(?:(?:std::)?atomic(?:<[^>\n]*>|_\w+)|(?:unsigned\s+|signed\s+)?(?:int|long|short|"
-     r"size_t|u?int\d+_t)(?:\s+long)?)\s+(\w+)\b(?=[\s\S]{0,400}?(?:\+\+\s*\1\b|\b\1\s*(?:\+\+|\+=|\.fetch_add)))",
-     "counts its calls"),
-)  # fmt: skip
+#: what a source compares, and what it learns from that
+_COMPARED = {
+    "sys.modules": "asks which modules are loaded", "__file__": "asks where its file lies",
+    "__name__": "asks what its module is called", "os.sched_getaffinity": "asks which cores it may use",
+    "os.getpid": "asks for its process's number", "threading.get_native_id": "asks for its process's number",
+    "tempfile.gettempdir": "asks where files may be left", "tempfile.gettempdirb": "asks where files may be left",
+    "tempfile.tempdir": "asks where files may be left",
+    "pathlib.Path.home": "asks for the home folder", "os.path.expanduser": "asks for the home folder",
+}  # fmt: skip
+#: attributes that distinguish a training or memory-sharing program's tensors from an inference program's
+_OF_TENSORS = ("requires_grad", "grad_fn", "is_inference", "is_leaf", "is_shared")
+#: names of attributes that only a notebook's or a shell's modules have
+_OF_SHELLS = ("get_ipython", "__IPYTHON__", "ps1")
+#: functions that read memory at an address
+_BY_ADDRESS = ("from_address", "cast", "string_at", "memmove", "c_void_p")
+#: methods that return a tensor's storage, and those that return its size
+_STORAGES, _SIZES = ("untyped_storage", "storage", "_typed_storage"), ("nbytes", "size", "__len__")
 
 
-_GETENV = re.compile(r"\b(?:secure_)?getenv\b")
-_GETENV_OF_THREADS = re.compile(r"\b(?:secure_)?getenv\s*\(\s*\"OMP_")
-
-
-def asks_for_threads_alone(text: str) -> bool:
-    """Does C++ code read the environment, and only variables for a team of threads?"""
-    return 0 < len(_GETENV.findall(text)) == len(_GETENV_OF_THREADS.findall(text))
-
-
+#: state of the interpreter and the machine that identifies a program
+_STATE = {
+    "warnings.filters": "reads the filters of warnings", "sys.ps1": "asks whether it runs in a shell",
+    "builtins.get_ipython": "asks whether it runs in a notebook", "get_ipython": "asks whether it runs in a notebook",
+    "time.timezone": "reads the time zone", "time.tzname": "reads the time zone", "sys.flags": "reads sys.flags",
+}  # fmt: skip
 #: names that may leave files for a later process, which could recognize it by them
 _WRITES = re.compile(
     r"\b(?:open(?:at)?|fopen\w*|[io]?fstream|[fd]?write\w*|creat|mk\w*temp\w*|rename\w*|(?:sym)?link\w*|shutil|subprocess|"
@@ -97,33 +83,6 @@ def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
         return "reads the environment"
     is_own = name.startswith(f"{dsl.upper()}_")
     return None if is_own or _BUILD.match(name) else f"reads the environment's {name[:40]}"
-
-
-#: what a source compares, and what it learns from that
-_COMPARED = {
-    "sys.modules": "asks which modules are loaded", "__file__": "asks where its file lies",
-    "__name__": "asks what its module is called", "os.sched_getaffinity": "asks which cores it may use",
-    "os.getpid": "asks for its process's number", "threading.get_native_id": "asks for its process's number",
-    "tempfile.gettempdir": "asks where files may be left", "tempfile.gettempdirb": "asks where files may be left",
-    "tempfile.tempdir": "asks where files may be left",
-    "pathlib.Path.home": "asks for the home folder", "os.path.expanduser": "asks for the home folder",
-}  # fmt: skip
-#: attributes that distinguish a training or memory-sharing program's tensors from an inference program's
-_OF_TENSORS = ("requires_grad", "grad_fn", "is_inference", "is_leaf", "is_shared")
-#: names of attributes that only a notebook's or a shell's modules have
-_OF_SHELLS = ("get_ipython", "__IPYTHON__", "ps1")
-#: functions that read memory at an address
-_BY_ADDRESS = ("from_address", "cast", "string_at", "memmove", "c_void_p")
-#: methods that return a tensor's storage, and those that return its size
-_STORAGES, _SIZES = ("untyped_storage", "storage", "_typed_storage"), ("nbytes", "size", "__len__")
-
-
-#: state of the interpreter and the machine that identifies a program
-_STATE = {
-    "warnings.filters": "reads the filters of warnings", "sys.ps1": "asks whether it runs in a shell",
-    "builtins.get_ipython": "asks whether it runs in a notebook", "get_ipython": "asks whether it runs in a notebook",
-    "time.timezone": "reads the time zone", "time.tzname": "reads the time zone", "sys.flags": "reads sys.flags",
-}  # fmt: skip
 
 
 def _is_set(node: ast.expr, names: Names) -> bool:
@@ -236,36 +195,6 @@ def _compared(node: ast.expr, names: Names) -> str | None:
     values = {names.of(part) for part in compared}
     values |= {names.of(n.func) for part in compared for n in ast.walk(part) if isinstance(n, ast.Call)}
     return next((description for name, description in _COMPARED.items() if name in values), None)
-
-
-def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Names, with lines, that functions increment outside of themselves and compare: they may count the calls.
-
-    A loop's own counter does not count: it is bound in its function.
-    """
-    compared = {
-        part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
-        for node in ast.walk(tree) if isinstance(node, (ast.Compare, ast.If, ast.IfExp, ast.BinOp))
-        for part in ast.walk(node.test if isinstance(node, (ast.If, ast.IfExp)) else node)
-    }  # fmt: skip
-    for function in ast.walk(tree):
-        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        outer = {n for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
-        stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        own = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)} | (stored - outer)
-        for node in ast.walk(function):
-            if not (isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)):
-                continue
-            target = node.target
-            base: ast.expr = target
-            while isinstance(base, (ast.Attribute, ast.Subscript)):
-                base = base.value
-            if not isinstance(base, ast.Name) or base.id in own - {"self"} or not isinstance(node.value, ast.Constant):
-                continue
-            name = target.attr if isinstance(target, ast.Attribute) else base.id
-            if name in compared:
-                yield name, node.lineno
 
 
 def swallowed(function: ast.FunctionDef) -> str | None:
