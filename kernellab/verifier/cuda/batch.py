@@ -1,7 +1,14 @@
 """One go of a timed run on a CUDA device: new contents in memory that all sides have mapped, and the worker's calls.
 
-One piece of device memory holds the arguments of all calls of a go. Only the judge writes it, while the worker is
-halted, so that no part of a candidate can see the contents in advance.
+A *go* is one worker's ``calls`` calls without a pause, one set of arguments for each. One piece of device memory holds
+the arguments of all calls of a go. Only the judge writes it, while the worker is halted, so that no part of a candidate
+can see the contents in advance. A run takes these steps (:mod:`kernellab.verifier.cuda.timed`, ``rounds``):
+
+1. ``make(1)``, and again once it is known how many calls a go has;
+2. ``warm`` each worker, which also says how long a call takes; ``handshakes`` with a trusted one;
+3. in each round: ``fresh`` sets for a block of goes, which are noted in ``planned``; a ``turn`` of each worker on each of
+   these sets, in a drawn order; after the candidate's, ``written`` and ``changed`` look at what its calls left;
+4. ``close``.
 """
 
 from __future__ import annotations
@@ -64,7 +71,7 @@ class Goes:
         self.tiny = torch.zeros(1, device="cuda")
         self.arena: DeviceArena | None = None
         self.windows: list[Window] = []
-        #: contents of the arena at present
+        #: contents of the arena at present: these very sets, if no worker has changed them
         self._current: Sets = ()
         #: contents on which the candidate will still be timed in this round
         self.planned: Sequence[Sets] = ()
@@ -96,7 +103,7 @@ class Goes:
         return [self.contents.next(turn * self.calls + i) for i in range(self.calls)]
 
     def turn(self, worker: DeviceAccess, sets: Sets) -> TimedCalls:
-        """Make the worker's calls on ``sets``. Raises WorkerFailure."""
+        """Make the worker's calls on ``sets``, one of ``planned`` or others that do not count. Raises WorkerFailure."""
         is_candidate = worker is self.candidate
 
         def prepare() -> Complete:
@@ -106,8 +113,8 @@ class Goes:
             return self._cold()
 
         if is_candidate and any(self._current is planned for planned in self.planned):
-            # if a baseline had its turn first: the candidate's first call of a go, before the clock, runs on the
-            # current contents
+            # A baseline had its turn on contents that the candidate is still to be timed on. The candidate's first call
+            # of a go, before the clock, runs on what the arena holds: it must not see them then.
             self._write([tuple(self.contents.base)] * self.calls)
         warm = self.call_seconds.get(id(worker), float("inf")) < DEVICE.warm_seconds
         return self._timed(worker, prepare, warm=warm)
