@@ -6,8 +6,8 @@ can see the contents in advance. A run takes these steps (:mod:`kernellab.verifi
 
 1. ``make(1)``, and again once it is known how many calls a go has;
 2. ``warm`` each worker, which also says how long a call takes; ``handshakes`` with a trusted one;
-3. in each round: ``fresh`` sets for a block of goes, which are noted in ``planned``; a ``turn`` of each worker on each of
-   these sets, in a drawn order; after the candidate's, ``written`` and ``changed`` look at what its calls left;
+3. in each round: ``fresh`` sets for a block of goes, which are noted in ``planned``; a ``turn`` of each worker on each
+   of these sets, in a drawn order; after the candidate's, ``written`` and ``changed`` look at what its calls left;
 4. ``close``.
 """
 
