@@ -110,25 +110,27 @@ class _Sum:
         return value if times == 1 else Op("mul", (value, Num(float(times), dtype)), dtype, line)
 
     def _normalised(self, node: Node) -> Expr | None:
-        inner = self.of(node.args[0]) if 1 not in self.dims else None
+        """``(sum(x) - n mean) / sqrt(var + eps) * weight + n bias``, for n elements of a channel."""
+        x, weight, bias, mean, var, _, eps = node.args[:7]
+        inner = self.of(x) if 1 not in self.dims else None
         if inner is None:
             return None
         b, d, line, channel = self.b, inner.dtype, node.line, (self.index[1],)
         count = Num(float(self.count), d)
-        mean, var = (compute(b.value(a, channel), d) for a in node.args[3:5])
-        scale = Op("rsqrt", (Op("add", (var, b.value(node.args[6])), d),), d, line)
-        value: Expr = Op("sub", (inner, Op("mul", (mean, count), d)), d, line)
+        mean_value, variance = (compute(b.value(a, channel), d) for a in (mean, var))
+        scale = Op("rsqrt", (Op("add", (variance, b.value(eps)), d),), d, line)
+        value: Expr = Op("sub", (inner, Op("mul", (mean_value, count), d)), d, line)
         value = Op("mul", (value, scale), d, line)
-        if isinstance(node.args[1], Ref):
-            value = Op("mul", (value, b.value(node.args[1], channel)), d, line)
-        if isinstance(node.args[2], Ref):
-            value = Op("add", (value, Op("mul", (b.value(node.args[2], channel), count), d)), d, line)
+        if isinstance(weight, Ref):
+            value = Op("mul", (value, b.value(weight, channel)), d, line)
+        if isinstance(bias, Ref):
+            value = Op("add", (value, Op("mul", (b.value(bias, channel), count), d)), d, line)
         return value
 
     # -- products
 
     def _product(self, node: Node) -> Expr | None:
-        """Over the columns: sum the rows of the second factor first."""
+        """Over the columns: ``sum_j (x @ w)[i, j] = sum_k x[i, k] * (sum_j w[k, j])``; the inner sums are stored."""
         b, d, line = self.b, wide(node.dtype), node.line
         bias, left, right = (None, *node.args[:2]) if node.op.split(".")[1] == "mm" else node.args[:3]
         if self.dims != (1,) or node.kwargs or b.shape(left)[1] == 1:
@@ -143,21 +145,26 @@ class _Sum:
         return value if bias is None else Op("add", (value, self._broadcast(bias, d, line)), d, line)
 
     def _window(self, node: Node) -> Expr | None:
-        """Over all positions of a transposed convolution of which no result is cut off."""
+        """Over all positions p of a transposed convolution of which no result is cut off, with taps t:
+
+        ``sum_p y[n, o, p] = sum_c (sum_p x[n, c, p]) * (sum_t w[c, o, t]) + (number of p) * bias[o]``; both inner sums
+        are stored.
+        """
         b, d, line = self.b, wide(node.dtype), node.line
-        source, weight, bias, _, pads, _, transposed, extra, groups = node.args[:9]
+        source, weight, bias, _stride, pads, _dilation, transposed, extra, groups = node.args[:9]
         rank = len(self.shape) - 2
         if not transposed or groups != 1 or any(pads) or any(extra) or self.dims != tuple(range(2, 2 + rank)):
             return None
         inside, out = b.shape(weight)[:2]
         if inside == 1 or out == 1:
             return None
-        c, co = Ix((Axis(inside),)), Ix((Axis(out),))
+        channel_in, channel_out = Ix((Axis(inside),)), Ix((Axis(out),))
         taps = tuple(Ix((Axis(e),)) if e != 1 else Ix() for e in b.shape(weight)[2:])
         over = tuple(a for ix in taps for a in ix.leaves())
-        value = compute(b.value(weight, (c, co, *taps)), d)
+        value = compute(b.value(weight, (channel_in, channel_out, *taps)), d)
         value = Red("sum", value, over, d, line) if over else value
-        weights = b.store((node.name, "weight", "summed"), (c, co), value, (inside, out), Purpose.SUMS)
+        key, at = (node.name, "weight", "summed"), (channel_in, channel_out)
+        weights = b.store(key, at, value, (inside, out), Purpose.SUMS)
         batch = Ix((Axis(self.shape[0]),)) if self.shape[0] != 1 else Ix()
         places = tuple(Ix((Axis(e),)) if e != 1 else Ix() for e in b.shape(source)[2:])
         channel = Ix((Axis(inside),))

@@ -1,4 +1,8 @@
-"""Reductions in two steps: partial results of chunks first, then one reduction over them."""
+"""Reductions in two steps: partial results of chunks first, then one reduction over them.
+
+``sum(x)`` over 1,000,000 elements becomes ``sum over chunks (sum over a chunk's elements (x))``: a reduction whose
+``chunk`` is set gives one value a chunk, and that axis is reduced by the expression around it.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +46,7 @@ def split_reductions(
         if isinstance(rebuilt, Red):
             return two_steps(rebuilt, chunk(rebuilt))
         if isinstance(rebuilt, Scan):
+            # a chunk's scan begins with what the chunks before it come to
             total = Red(rebuilt.join, rebuilt.arg, rebuilt.axes, rebuilt.dtype, rebuilt.line)
             total.chunk = chunk(total)
             return replace(rebuilt, chunk=total.chunk, before=total)
@@ -51,7 +56,11 @@ def split_reductions(
 
 
 def two_steps(r: Red, chunk: Axis) -> Expr:
-    """Return a reduction as one over partial results, with ``chunk`` as the axis of the parts."""
+    """Return a reduction as one over partial results, with ``chunk`` as the axis of the parts.
+
+    Of an argmax each part gives its largest value and the first place of that; the result is the least place among the
+    parts whose value is the largest of all, or NaN, which counts as largest.
+    """
     if r.kind not in ("argmax", "argmin"):
         part = Red(r.kind, r.arg, r.over, r.dtype, r.line, chunk)
         return Red(r.kind, part, (chunk,), r.dtype, r.line)
