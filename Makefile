@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    := out
 # Processes that `make test` runs tests in; 0 is this one. Some tests wait in turn for the whole machine. A test that fails
 # and passes when its file runs again alone is reported as flaky (tests/rerun.py).
-WORKERS ?= 2
+WORKERS ?= 3
 READY  := $(VENV)/.ready
 BUNDLE := kernellab/notebook/static/workbench.js
 # what the front end's generated TypeScript is written from
