@@ -12,7 +12,7 @@ from kernellab.conditions import StaticFinding, of
 from kernellab.task import load_task
 from kernellab.verifier.attribution import imports
 from kernellab.verifier.attribution.imports import Beyond, _symbols, judged
-from kernellab.verifier.static.surroundings import asks_for_threads_alone
+from kernellab.verifier.static.native_surroundings import asks_for_threads_alone
 
 from .kit import QUICK_LOOK, Judge
 
