@@ -15,7 +15,7 @@ from kernellab.capture.graph import LOOP, Extent
 from kernellab.designer.emit.nodes import Names
 from kernellab.designer.frontend.build import Builder, BuildOptions
 from kernellab.designer.frontend.recurrent import BOUNDED, GATES, RECURRENT, layer_arguments
-from kernellab.designer.frontend.scatter import written_in_place
+from kernellab.designer.frontend.scatter.writes import written_in_place
 from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.graph.cuts import cut_nodes, depth
 from kernellab.designer.graph.fallback import Fallback, aten_call

@@ -47,7 +47,7 @@ EXCEPTIONS = {
     "designer/frontend/products.py": _RULE,
     "designer/frontend/reductions.py": _RULE,
     "designer/frontend/scans.py": _RULE,
-    "designer/frontend/scatter.py": _RULE,
+    "designer/frontend/scatter/writes.py": _RULE,
     "designer/frontend/views.py": _RULE,
     "designer/frontend/algebra.py": _RULE,
     "designer/frontend/windows.py": "views through which a window of a convolution is followed: a rule for each",

@@ -24,7 +24,7 @@ from kernellab.designer.frontend.build import Builder, Handler, Stored
 from kernellab.designer.frontend.gather import chosen, picked
 from kernellab.designer.frontend.products import rounded
 from kernellab.designer.frontend.reductions import argument
-from kernellab.designer.frontend.scatter import index_of_value
+from kernellab.designer.frontend.scatter.writes import index_of_value
 from kernellab.designer.ir.arithmetic import cast, wide
 from kernellab.designer.ir.axes import Axis, Index, Ix
 from kernellab.designer.ir.dtypes import HALVES
