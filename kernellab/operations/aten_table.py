@@ -101,7 +101,7 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.FUNCTION, "digamma", number=184),
     *_rows(Role.FUNCTION, "polygamma", number=101),
     *_rows(Role.FUNCTION, "mvlgamma", "lgamma add reduce_sum"),
-    *_rows(Role.FUNCTION, "lcm", number=80),
+    *_rows(Role.FUNCTION, "lcm", number=84),
     *_rows(Role.FUNCTION, "i0 special_modified_bessel_i0", number=137),
     *_rows(Role.FUNCTION, "special_i0e", number=124),
     *_rows(Role.FUNCTION, "special_i1 special_modified_bessel_i1", number=279),
