@@ -86,13 +86,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="there is no GPU here"))
 
 
-# what is imported and collected stays: each search for garbage among it takes a second
-gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays: each search for garbage among it takes a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_unconfigure() -> None:

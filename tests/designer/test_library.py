@@ -140,7 +140,7 @@ def test_a_verdict_names_the_library_and_its_share(name: str, verifier: Verifier
     refused = verifier.verify(TASKS[name], source, target, options=VerifyOptions(budget=0.1))
     assert verdict.passed, verdict.reason
     assert verdict.own_share is not None and verdict.own_share < 0.9
-    assert f"library {1 - verdict.own_share:.0%}" in verdict.label
+    assert f"library {1 - verdict.own_share:.0%}" in verdict.labels
     assert "It composes with the library" in verdict.reason
     assert not refused.passed and "--allow-library" in remedy(refused)
     route = RulesConductor().route(_brief(TASKS[name], target, verdict))

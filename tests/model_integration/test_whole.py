@@ -209,7 +209,7 @@ def test_what_a_kernel_saves_is_timed_in_the_models_own_step(gpt, quick) -> None
     other = install(gpt, product, torch.nn.functional.linear)
     assert other.against_previous is not None and other.against_original is not None
     assert other.against_previous.before_ms > other.against_original.before_ms, (
-        "the step's own is beside the model with the first kernel"
+        "the step's figure is against the model with the first kernel"
     )
     assert uninstall(gpt) == 2
 
